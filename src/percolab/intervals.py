@@ -42,8 +42,7 @@ from percolab.model.forest import Forest
 
 LEVEL = 0.95
 TAILS = ((1 - LEVEL) / 2, (1 + LEVEL) / 2)
-LEAST_PARTS = 2
-"""Effective number of parts, at least, from which a spread can be told."""
+LEAST_PARTS = 2  #: Effective number of parts, at least, from which a spread can be told.
 
 
 @dataclass(frozen=True)
@@ -53,12 +52,9 @@ class Estimate:
     value: float
     low: float
     high: float
-    seeds: int = 0
-    """networks, or draws, behind it"""
-    units: int = 0
-    """concepts, or latents, behind it"""
-    p: float | None = None
-    """where a null is stated: the probability of a value as far from it"""
+    seeds: int = 0  #: networks, or draws, behind it
+    units: int = 0  #: concepts, or latents, behind it
+    p: float | None = None  #: where a null is stated: the probability of a value as far from it
 
     @property
     def found(self) -> bool:
@@ -188,8 +184,8 @@ def verdict(estimate: Estimate, sign: int = 1) -> str:
 
 # ---------------------------------------------------------------------- blocks of kin
 
+#: Blocks of each hierarchy. More of them share more with their neighbours, fewer leave fewer degrees of freedom.
 BLOCKS = 10
-"""Blocks of each hierarchy. More of them share more with their neighbours, fewer leave fewer degrees of freedom."""
 
 
 def places(forest: Forest, latents: ArrayLike) -> Ints:
@@ -235,8 +231,8 @@ def kin(place: ArrayLike, hierarchy: ArrayLike | None = None, count: int = BLOCK
 
 # ---------------------------------------------------------------------- leaving out seeds and blocks
 
+#: Takes the indices of the seeds and of the units that are kept, and returns a number.
 Statistic = Callable[[Ints, Ints], float]
-"""Takes the indices of the seeds and of the units that are kept, and returns a number."""
 
 
 def jackknife(statistic: Statistic, seeds: int, blocks: Ints) -> Estimate:
@@ -467,8 +463,7 @@ class Line:
     """A line through the origin, fitted by least squares."""
 
     slope: float
-    r2: float
-    """1 - squares left over squares of y; negative where the line is worse than 0"""
+    r2: float  #: 1 - squares left over squares of y; negative where the line is worse than 0
 
 
 def line_through_origin(x: ArrayLike, y: ArrayLike) -> Line:

@@ -30,14 +30,10 @@ from percolab.model.recipe import CRITICAL_CREATE_PROB
 class CriticalExponents:
     """Exponents of mean-field percolation (Stauffer and Aharony, *Introduction to Percolation Theory*, ch. 2)."""
 
-    tau: float = 5 / 2
-    """cluster numbers at the threshold, n_s ~ s^(-τ)"""
-    sigma: float = 1 / 2
-    """cutoff near the threshold, n_s ~ s^(-τ) e^(-cs) with c ~ ``|p - p_c|^(1/sigma)``"""
-    fractal_dimension: float = 4
-    """D: a cluster of radius R has of the order of R^D points"""
-    upper_critical_dimension: float = 6
-    """d_u: from this dimension on, the mean-field values hold on a lattice"""
+    tau: float = 5 / 2  #: cluster numbers at the threshold, n_s ~ s^(-τ)
+    sigma: float = 1 / 2  #: cutoff near the threshold, n_s ~ s^(-τ) e^(-cs) with c ~ ``|p - p_c|^(1/sigma)``
+    fractal_dimension: float = 4  #: D: a cluster of radius R has of the order of R^D points
+    upper_critical_dimension: float = 6  #: d_u: from this dimension on, the mean-field values hold on a lattice
 
 
 EXPONENTS = CriticalExponents()
@@ -105,8 +101,8 @@ def size_ccdf_per_point(size: ArrayLike, create_prob: float = CRITICAL_CREATE_PR
     return create_prob * size_ccdf(size, create_prob)
 
 
+#: Number of points from which `expected_sizes` takes the limit, then exact to far better than one cluster.
 LONG_RECURSION = 10**7
-"""Number of points from which `expected_sizes` takes the limit, then exact to far better than one cluster."""
 
 
 def expected_sizes(n_points: int, largest: int, create_prob: float = CRITICAL_CREATE_PROB) -> Floats:

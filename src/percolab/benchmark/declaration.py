@@ -55,8 +55,8 @@ from percolab.study.settings import Settings
 from percolab.study.sources import folder
 from percolab.study.subject import n_factors
 
-USUAL = tuple(dict.fromkeys((*CONFIRMATORY, *METHODS)))
-"""Methods that are compared, the confirmatory ones first."""
+USUAL = tuple(dict.fromkeys((*CONFIRMATORY, *METHODS)))  #: Methods that are compared, the confirmatory ones first.
+#: Columns of the table: role and measure, or a contrast; and their headings.
 COLUMNS = (
     (TRAINED, "f1", "recovery"), (UNTRAINED, "f1", "untrained"), (RENORMED, "f1", "random norms"),
     (OTHER, "f1", "other"), (RAW, "f1", "raw input"), (TRAINED, "chance", "chance"),
@@ -74,22 +74,20 @@ COLUMNS = (
     (TRAINED, "probe_5", "5-sparse probe"), (TRAINED, "probe_activations", "probe of activations"),
     (TRAINED, "tree_edges", "tree edges"), (TRAINED, "tree_ancestors", "tree ancestors"),
 )  # fmt: skip
-"""Columns of the table: role and measure, or a contrast; and their headings."""
 CONTROLS = (OTHER, UNTRAINED, RAW)
 WHERE = {TRAINED: "in networks trained on the hierarchy", OTHER: "in networks trained on another hierarchy",
          UNTRAINED: "in untrained networks", RAW: "in the raw input"}  # fmt: skip
 MARKS = "Lines are 95% intervals; small marks are single draws of the data."
 MEASURED = {METHOD: "recovery of {}", QUESTION: "recovery of {}", CAUSE: "share bridged along features of {}"}
+#: What endpoints measure, and with what they compare it, in words.
 COMPARISONS = {
     f"{TRAINED} - {PLAIN}": "{} minus that of k-means in the same networks",
     OWN_OTHER: "{} in networks trained on the hierarchy, minus that in networks trained on another",
     TRAINED_UNTRAINED: "{} in trained networks, minus that in untrained networks",
 }
-"""What endpoints measure, and with what they compare it, in words."""
+#: Share of a GPU that a cell needs on a Ray cluster: it is scored on the processor for longer than it is fitted.
 GPUS = 0.25
-"""Share of a GPU that a cell needs on a Ray cluster: it is scored on the processor for longer than it is fitted."""
-BRIEF = 9
-"""Columns of the table that the terminal shows."""
+BRIEF = 9  #: Columns of the table that the terminal shows.
 
 
 # ---------------------------------------------------------------------- cells

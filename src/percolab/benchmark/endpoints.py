@@ -27,18 +27,18 @@ from percolab.study.verdict import DELTA, UNDECIDED
 
 METHOD, QUESTION, CAUSE = "method", "question", "cause"
 _OVER_PLAIN = (f"{TRAINED} - {PLAIN}",)
+#: The contrast of each endpoint: the first that there is.
 ENDPOINTS = {METHOD: _OVER_PLAIN, QUESTION: (OWN_OTHER, TRAINED_UNTRAINED), CAUSE: _OVER_PLAIN}
-"""The contrast of each endpoint: the first that there is."""
 AT_MATCHED = f"f1 at L0 {MATCHED:g}"
+#: What each endpoint compares; the first is tested.
 MEASURES = {METHOD: ("f1", AT_MATCHED), QUESTION: ("f1", AT_MATCHED), CAUSE: ("bridged",)}
-"""What each endpoint compares; the first is tested."""
+#: Measures that contrasts are made of.
 COMPARED = ("f1", AT_MATCHED, "f1_zero", "one_to_one", "auc", "probe_activations")
-"""Measures that contrasts are made of."""
 ONE_CENTRE = f"{PLAIN}-1"
+#: Share of dead features from which a cell is unhealthy, and share of dropped pairs from which there is no verdict.
 MOST_DEAD, MOST_DROPPED = 0.5, 0.2
-"""Share of dead features from which a cell is unhealthy, and share of dropped pairs from which there is no verdict."""
+#: Shares of its errors that a concept's feature is relieved of, for power.
 PLANTED = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.4, 0.7, 1.0)
-"""Shares of its errors that a concept's feature is relieved of, for power."""
 POWER, LEVEL, TRIALS = 0.8, 0.05, 2000
 
 
@@ -220,16 +220,11 @@ class Tested:
     endpoint: str
     method: str
     estimate: Row
-    p: float
-    """two-sided, of Student's t over draws; NaN with fewer than two draws"""
-    holm: float
-    """corrected for the confirmatory methods of this endpoint"""
-    healthy: Row | None
-    """without unhealthy cells"""
-    dropped: float
-    """share of the pairs that have an unhealthy cell"""
-    smallest: float
-    """effect that is found with 80% power; NaN where even the largest planted one is not"""
+    p: float  #: two-sided, of Student's t over draws; NaN with fewer than two draws
+    holm: float  #: corrected for the confirmatory methods of this endpoint
+    healthy: Row | None  #: without unhealthy cells
+    dropped: float  #: share of the pairs that have an unhealthy cell
+    smallest: float  #: effect that is found with 80% power; NaN where even the largest planted one is not
     verdict: str
 
     @property

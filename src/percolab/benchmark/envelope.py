@@ -33,6 +33,7 @@ from percolab.study.settings import Settings
 FOLDER = "submission"
 TYPE = "percolab_concept_recovery"
 SCHEMA_VERSION = 1
+#: Measures that others have names for: category and name. All others are in `recovery`, by their own.
 CATEGORIES: Mapping[str, tuple[str, str]] = {
     "l0": ("sparsity", "l0"),
     "explained_variance": ("reconstruction_quality", "explained_variance"),
@@ -48,7 +49,6 @@ CATEGORIES: Mapping[str, tuple[str, str]] = {
     "latent_precision": ("sae_lens", "precision"),
     "latent_recall": ("sae_lens", "recall"),
 }
-"""Measures that others have names for: category and name. All others are in `recovery`, by their own."""
 PLAIN = "recovery"
 TOLERANCE = 1e-6
 DIGITS = 7

@@ -36,34 +36,29 @@ from percolab.study.networks import Networks
 from percolab.study.subject import DocumentView, PointView, View
 from percolab.worlds.splits import split_rows
 
+#: Measures of every concept: `f1` with the threshold of each feature chosen on validation rows, `f1_zero` with 0.
 UNITS = (
     "f1", "f1_zero", "one_to_one", "auc", "precision", "recall", "chance", "splitting", "f1_union", "absorption_edge",
     "absorption_linear", "absorption", "absorption_null", "absorption_carried", "probe_1", "probe_5",
     "probe_activations", "size",
 )  # fmt: skip
-"""Measures of every concept: `f1` with the threshold of each feature chosen on validation rows, `f1_zero` with 0."""
+#: Measures of a method as a whole; `validation` is recovery on validation rows, which chooses the setting.
 SCALARS = (
     "validation", "l0", "l0_zero", "dead", "explained_variance", "loss_recovered", "shrinkage", "mcc", "uniqueness",
     "latent_precision", "latent_recall", "stability", "bridged", "bridged_random", "tree_edges", "tree_ancestors",
     "tree_recall", "features", "seconds",
 )  # fmt: skip
-"""Measures of a method as a whole; `validation` is recovery on validation rows, which chooses the setting."""
-AT_MIDDLE = ("stability", "bridged", "bridged_random")
-"""Those that are measured at the middle setting alone."""
-SUBTREES = "f1_subtrees"
-"""F1 on held-out subtrees, of concepts inside them."""
-AT = " @ "
-"""Between a method and its setting."""
-ENCODED = ("kmeans", "random-dictionary", "true-directions")
-"""Methods whose k is asked for only when they encode."""
+AT_MIDDLE = ("stability", "bridged", "bridged_random")  #: Those that are measured at the middle setting alone.
+SUBTREES = "f1_subtrees"  #: F1 on held-out subtrees, of concepts inside them.
+AT = " @ "  #: Between a method and its setting.
+ENCODED = ("kmeans", "random-dictionary", "true-directions")  #: Methods whose k is asked for only when they encode.
 ORACLES = ("oracle",)
+#: The knob of a method and its settings, where it is not k at `SPARSITIES`.
 KNOBS: Mapping[str, tuple[str, tuple[float, ...]]] = {
     "gated": ("l1_coefficient", (0.3, 1.0, 3.0, 10.0, 30.0)),
     "kmeans": ("k", (1, *SPARSITIES)),
 }
-"""The knob of a method and its settings, where it is not k at `SPARSITIES`."""
-WIDEST = 2048
-"""Most columns that a linear reading is fitted to."""
+WIDEST = 2048  #: Most columns that a linear reading is fitted to.
 WHOLE = Units(np.full(1, -1), np.zeros(1, np.int64))
 
 
@@ -102,8 +97,8 @@ def validation_recovery(
         yield fairness.choose_thresholds(labels["validation"], codes, s.options.min_size)[1]
 
 
+#: What measured the method before this one, which the next cell most likely wants too.
 _LAST: dict[str, list[tuple[_Bench, list[View]]]] = {}
-"""What measured the method before this one, which the next cell most likely wants too."""
 
 
 def _benches(
@@ -149,17 +144,13 @@ class _Side:
     """The concepts of one hierarchy, over the parts of the rows."""
 
     labels: dict[str, Labels]
-    latent: Ints
-    """(C,) concepts of the scored rows"""
-    counted: NDArray[np.bool_]
-    """(C,) those that are summarised"""
+    latent: Ints  #: (C,) concepts of the scored rows
+    counted: NDArray[np.bool_]  #: (C,) those that are summarised
     upper: Ints
     members: dict[str, fairness.Members]
     reading: fairness.Reading | None
-    true: Floats
-    """(C, d) true directions, NaN at tops"""
-    probe: Floats
-    """(C,) AUC of the linear reading"""
+    true: Floats  #: (C, d) true directions, NaN at tops
+    probe: Floats  #: (C,) AUC of the linear reading
 
 
 class _Bench:

@@ -37,8 +37,7 @@ class Representation:
 
     role: str
     trained_on: int | None = None
-    seed: int = 0
-    """place of the network in its list"""
+    seed: int = 0  #: place of the network in its list
 
     @property
     def name(self) -> str:

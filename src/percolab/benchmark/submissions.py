@@ -19,8 +19,8 @@ from percolab.show import pages
 from percolab.study.estimates import Row, combined
 
 REPORT = "submissions.html"
+#: Of the tasks of this version.
 DIGESTS = {f"{scale}/{name}": task(name, scale).digest for scale in SCALES for name in TASKS}
-"""Of the tasks of this version."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,8 +30,7 @@ class Checked:
     name: str
     files: int
     draws: int
-    networks: int
-    """trained networks, in all draws"""
+    networks: int  #: trained networks, in all draws
     rows: Sequence[Row]
 
     @property

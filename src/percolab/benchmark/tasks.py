@@ -17,45 +17,35 @@ from percolab.nn.config import SCALES, CorpusTrainConfig, TrainConfig
 from percolab.study import scales
 from percolab.study.settings import AnyRecipe
 
-VERSION = 1
-"""Of the benchmark."""
+VERSION = 1  #: Of the benchmark.
 TENTH = "-tenth"
 POINTS = ("superposed-2", "superposed-4", "paper-one-cluster", "paper-multi-cluster")
 TUNED = "documents-tuned"
 TASKS = ("documents", TUNED, *POINTS, *(f"{name}{TENTH}" for name in POINTS))
+#: Methods of the endpoints; what is said of all others is exploratory.
 CONFIRMATORY = ("topk", "batchtopk", "matryoshka", "kmeans")
-"""Methods of the endpoints; what is said of all others is exploratory."""
-PLAIN = "kmeans"
-"""What the others are compared with."""
+PLAIN = "kmeans"  #: What the others are compared with.
+#: Features that fire on a row, on average: the five settings of a method that can choose.
 SPARSITIES = (4, 8, 24, 64, 128)
-"""Features that fire on a row, on average: the five settings of a method that can choose."""
-MIDDLE = 24
-"""The setting at which stability and held-out subtrees are measured."""
-MATCHED = 32.0
-"""L0 at which methods are compared."""
-NETWORKS = {"paper": 3, "small": 1}
-"""For each target and draw."""
+MIDDLE = 24  #: The setting at which stability and held-out subtrees are measured.
+MATCHED = 32.0  #: L0 at which methods are compared.
+NETWORKS = {"paper": 3, "small": 1}  #: For each target and draw.
 
 
 @dataclass(frozen=True)
 class Options:
     """What determines a task beside data and training."""
 
-    layer: str
-    """module whose activations are read"""
-    min_size: int
-    """fewest scored rows of a concept"""
+    layer: str  #: module whose activations are read
+    min_size: int  #: fewest scored rows of a concept
     budget: Budget
+    #: learning rates of sparse autoencoders by role, chosen on a draw used for nothing else; or that of the budget
     rates: Mapping[str, float] = field(default_factory=dict)
-    """learning rates of sparse autoencoders by role, chosen on a draw used for nothing else; or that of the budget"""
+    #: held-out documents of each lexicon: 60% are fitted on, 20% choose thresholds and settings, 20% are scored
     documents: int = 0
-    """held-out documents of each lexicon: 60% are fitted on, 20% choose thresholds and settings, 20% are scored"""
-    share: float = 1.0
-    """of their training rows that networks are trained on"""
-    tuned: bool = False
-    """whether the second network goes on from the first one, half of its documents of each lexicon"""
-    activations: str = ""
-    """folder of activations that take the place of networks"""
+    share: float = 1.0  #: of their training rows that networks are trained on
+    tuned: bool = False  #: whether the second network goes on from the first one, half of its documents of each lexicon
+    activations: str = ""  #: folder of activations that take the place of networks
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,6 +73,7 @@ class Task:
 _SMALL = Budget(n_features=128, k=8, steps=100, batch_size=512, lr=1e-2, n_components=16)
 _DOCUMENTS = {"trained": 3e-3, "untrained": 3e-2, "raw": 1e-3}
 _FULL_DOCUMENTS = {"trained": 3e-3, "untrained": 1e-2, "raw": 3e-4}
+#: By task and scale, by benchmarks/learning_rates.py. Where none was chosen, that of the budget is taken.
 _RATES: Mapping[tuple[str, str], Mapping[str, float]] = {
     ("documents", "small"): _DOCUMENTS,
     (TUNED, "small"): _DOCUMENTS,
@@ -93,7 +84,6 @@ _RATES: Mapping[tuple[str, str], Mapping[str, float]] = {
     ("paper-one-cluster", "small"): {"trained": 1e-3, "untrained": 1e-3, "raw": 3e-3},
     ("paper-multi-cluster", "small"): {"trained": 3e-2, "untrained": 1e-2, "raw": 1e-2},
 }
-"""By task and scale, by benchmarks/learning_rates.py. Where none was chosen, that of the budget is taken."""
 
 
 def task(name: str, scale: str = "paper") -> Task:

@@ -21,12 +21,11 @@ from percolab.ground.arrays import Floats, Ints
 from percolab.ground.validation import check_finite, check_shape
 from percolab.worlds.superposed import Superposed, superposed_targets
 
-MOST_SAMPLES = 512
-"""Samples whose positions are summed again."""
+MOST_SAMPLES = 512  #: Samples whose positions are summed again.
 FEWEST_SAMPLES = 100
 SCALE_TOLERANCE, ROTATION_TOLERANCE = 1e-10, 1e-12
+#: What rounding may do to a coordinate of X, relative to the spread of all.
 SUM_TOLERANCE = {"float32": 1e-5, "float64": 1e-12}
-"""What rounding may do to a coordinate of X, relative to the spread of all."""
 
 
 def checks(world: Superposed) -> Iterator[Check]:
@@ -95,12 +94,9 @@ def targets(world: Superposed) -> Check:
 class Measured:
     """What the checks take from the positions of the factors, each made again and forgotten."""
 
-    sigma: Floats
-    """(K,) square root of the mean variance of the columns of each factor's X"""
-    samples: Ints
-    """some samples"""
-    X: Floats
-    """(m, D) the sum of their factors' positions, with the world's own scales and rotations"""
+    sigma: Floats  #: (K,) square root of the mean variance of the columns of each factor's X
+    samples: Ints  #: some samples
+    X: Floats  #: (m, D) the sum of their factors' positions, with the world's own scales and rotations
 
     @classmethod
     def of(cls, world: Superposed) -> Measured:

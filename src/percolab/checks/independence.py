@@ -25,14 +25,11 @@ from percolab.model.forest import Forest
 from percolab.model.recipe import Recipe
 from percolab.model.target import Target
 
-LARGEST_BLOCK, FEWEST_BLOCKS = 1024, 100
-"""Most points of a block, and the fewest blocks that a law is tried on."""
-MOST_ENTRIES = 150_000_000
-"""Entries of X that are read; of a larger dataset, some clusters and latents."""
+LARGEST_BLOCK, FEWEST_BLOCKS = 1024, 100  #: Most points of a block, and the fewest blocks that a law is tried on.
+MOST_ENTRIES = 150_000_000  #: Entries of X that are read; of a larger dataset, some clusters and latents.
+#: Rounding errors granted to a vector between two points, in units of the type's precision at the size of X.
 ROUNDING = 64
-"""Rounding errors granted to a vector between two points, in units of the type's precision at the size of X."""
-SEED = 20_240_611
-"""Seed of the choices that checks make, with the recipe: the same data always get the same verdict."""
+SEED = 20_240_611  #: Seed of the choices that checks make, with the recipe: the same data always get the same verdict.
 
 
 @dataclass(frozen=True, eq=False)
@@ -144,12 +141,9 @@ class Subject:
 class Part:
     """Rows of X that are closed under bonds: all, or some clusters and latents of a dataset too large to read."""
 
-    start: Ints
-    """(m,) first rows of the intervals read"""
-    stop: Ints
-    """(m,) and where they end"""
-    X: NDArray[np.floating]
-    """their rows, interval after interval"""
+    start: Ints  #: (m,) first rows of the intervals read
+    stop: Ints  #: (m,) and where they end
+    X: NDArray[np.floating]  #: their rows, interval after interval
 
     @classmethod
     def of(cls, dataset: Dataset, most_entries: int) -> Part:

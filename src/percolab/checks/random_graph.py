@@ -13,8 +13,8 @@ from percolab.checks.verdicts import Check, p_of_score, statistical, too_small, 
 from percolab.ground.arrays import Floats, Ints
 
 FEWEST_IN_BIN = 30
+#: How far from the threshold, |c - 1| n^(1/3), the laws of the giant and of cycles must be to hold for this n.
 FROM_THRESHOLD = 10.0
-"""How far from the threshold, |c - 1| n^(1/3), the laws of the giant and of cycles must be to hold for this n."""
 
 
 def checks(subject: Subject) -> Iterator[Check]:

@@ -25,20 +25,17 @@ FEWEST_SINGLETONS = 100
 FEWEST_PAIRS = 200
 FEWEST_BONDS = 1000
 BONDS_AT_A_TIME = 1 << 15
-LEAST_CLUSTER = 32
-"""Points of a cluster whose directions count in the check of isotropy: the root's own is not seen."""
+LEAST_CLUSTER = 32  #: Points of a cluster whose directions count in the check of isotropy: the root's own is not seen.
 LARGE_CLUSTER, FEWEST_AXES, SAMPLED_PAIRS = 1000, 10, 20_000
 ROTATIONS, ROTATED_BONDS = 24, 20_000
+#: Square of the least R of the window, in steps: the graph distance that such a gap in space has on average.
 NEAREST = 16
-"""Square of the least R of the window, in steps: the graph distance that such a gap in space has on average."""
-WINDOW = 4
-"""Least ratio of the graph distances at both ends of the window."""
+WINDOW = 4  #: Least ratio of the graph distances at both ends of the window.
 LEAST_SIZE = (4 * NEAREST * WINDOW) ** 2
-LEAST_DIM = 10
-"""In fewer dimensions branches that are far apart along bonds meet in space too often."""
+LEAST_DIM = 10  #: In fewer dimensions branches that are far apart along bonds meet in space too often.
 CENTRES = 512
+#: Variance of the logarithm of the ratio of C at both ends of the window: of trees, and of positions times d.
 TREE_VARIANCE, SPACE_VARIANCE = 0.006, 0.1
-"""Variance of the logarithm of the ratio of C at both ends of the window: of trees, and of positions times d."""
 
 
 def checks(subject: Subject) -> Iterator[Check]:

@@ -61,8 +61,7 @@ class Verification:
     """The outcome of `verify`: one `Check` for each law and dataset."""
 
     checks: tuple[Check, ...]
-    subject: str = ""
-    """what was checked, in a sentence"""
+    subject: str = ""  #: what was checked, in a sentence
 
     @property
     def passed(self) -> bool:
@@ -320,15 +319,14 @@ def _validate_sources(subject: Subject, source_row: Ints) -> None:
 
 FILE_NAME = "verify.html"
 NO_BREAK = "\u00a0"
+#: How a page shows each verdict.
 LOOKS = {"pass": "good", "fail": "bad", "not enough data": "mixed", "does not apply": "mixed"}
-"""How a page shows each verdict."""
 DEFINITIONS = (
     "One line per law: what theory expects, what was measured, and how likely data as far off would be if the law "
     "holds (p), or the largest deviation from a law that holds exactly (error). A law fails below p = 0.00001. A law "
     "that needs more data than these says how much."
 )
-LEAST_P = 1e-8
-"""What smaller p-values are drawn at."""
+LEAST_P = 1e-8  #: What smaller p-values are drawn at.
 
 
 def report_path(path: str | os.PathLike[str]) -> Path:

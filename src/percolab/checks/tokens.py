@@ -22,18 +22,13 @@ from percolab.corpora.sampler import Documents
 from percolab.ground.arrays import Floats, Ints
 from percolab.ground.validation import check_shape
 
-POSITIONS = 1 << 21
-"""Most positions that are checked, in the first documents."""
-PREDICTED = 1 << 25
-"""Probabilities of next tokens that are summed."""
+POSITIONS = 1 << 21  #: Most positions that are checked, in the first documents.
+PREDICTED = 1 << 25  #: Probabilities of next tokens that are summed.
+#: Most positions at which beliefs are compared with contexts, and most contexts per lexicon.
 JUDGED, MOST_CONTEXTS = 1 << 19, 16
-"""Most positions at which beliefs are compared with contexts, and most contexts per lexicon."""
-FEWEST = 1000
-"""Documents that statistical laws need."""
-RELATIVE_ROUNDING = 1e-9
-"""Relative differences that are due to rounding."""
-LEAST_COUNT = 10
-"""Expected count that cells of a chi-square test have, neighbours taken together."""
+FEWEST = 1000  #: Documents that statistical laws need.
+RELATIVE_ROUNDING = 1e-9  #: Relative differences that are due to rounding.
+LEAST_COUNT = 10  #: Expected count that cells of a chi-square test have, neighbours taken together.
 
 
 @dataclass(frozen=True, eq=False)

@@ -20,8 +20,7 @@ from percolab.ground.compiled import kernel
 FEWEST_OF_DEGREE, MOST_DEGREES = 50, 12
 FEWEST_LATENTS = 100
 FEWEST_SPLITS, MOST_SPLITS = 200, 2_000_000
-LARGE_SPLIT = 100
-"""Points of a latent from which splits are also checked alone."""
+LARGE_SPLIT = 100  #: Points of a latent from which splits are also checked alone.
 
 
 def checks(subject: Subject) -> Iterator[Check]:

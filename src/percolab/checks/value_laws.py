@@ -29,8 +29,7 @@ FEWEST_VALUES = 100
 FEWEST_CLUSTERS = 100
 FEWEST_SIBLINGS = 100
 MOST_VALUES = 4_000_000
-TOLERANCE = 1e-8
-"""What rounding may do to a target: a sum of thousands of values, in another order."""
+TOLERANCE = 1e-8  #: What rounding may do to a target: a sum of thousands of values, in another order.
 
 
 def checks(subject: Subject) -> Iterator[Check]:

@@ -22,12 +22,11 @@ if TYPE_CHECKING:
 
 PASS, FAIL, TOO_SMALL, ELSEWHERE = "pass", "fail", "not enough data", "does not apply"
 
+#: A law fails if its p-value is below this. P-values rest on independent parts and on exact or cautious variances; this
+#: leaves room for what is approximate in them, so that correct data fail a law less than once in 10,000 times.
 ALARM = 1e-5
-"""A law fails if its p-value is below this. P-values rest on independent parts and on exact or cautious variances; this
-leaves room for what is approximate in them, so that correct data fail a law less than once in 10,000 times."""
 
-BAND = 2.23
-"""Kolmogorov's statistic times √n stays below this with probability 0.9999."""
+BAND = 2.23  #: Kolmogorov's statistic times √n stays below this with probability 0.9999.
 
 
 @dataclass(frozen=True)
@@ -36,19 +35,13 @@ class Check:
 
     law: str
     expected: str
-    measured: str
-    """empty where the data are too few to measure it"""
-    verdict: str
-    """"pass", "fail", "not enough data" or "does not apply\""""
-    p_value: float | None = None
-    """probability of data as far from the law as these, or farther, if the law holds"""
-    error: float | None = None
-    """for laws that hold exactly: the largest deviation found"""
+    measured: str  #: empty where the data are too few to measure it
+    verdict: str  #: "pass", "fail", "not enough data" or "does not apply"
+    p_value: float | None = None  #: probability of data as far from the law as these, or farther, if the law holds
+    error: float | None = None  #: for laws that hold exactly: the largest deviation found
     note: str = ""
-    data: str = ""
-    """what was checked"""
-    draw: Draw | None = field(default=None, repr=False, compare=False)
-    """draws the comparison on a matplotlib Axes"""
+    data: str = ""  #: what was checked
+    draw: Draw | None = field(default=None, repr=False, compare=False)  #: draws the comparison on a matplotlib Axes
 
     @property
     def failed(self) -> bool:

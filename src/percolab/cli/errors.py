@@ -22,6 +22,7 @@ BAD_INPUT, FAILURE, INTERRUPTED = 2, 1, machine.INTERRUPTED
 
 _READ = {"dataset": "path", "location": "path"}
 _RUN = {**_READ, "checkpoint": "run"}
+#: By command: names in messages of the library, and the option of the command that each stands for.
 LIBRARY_NAMES: Mapping[str, Mapping[str, str]] = {
     "generate": {
         "location": "output",
@@ -47,8 +48,8 @@ LIBRARY_NAMES: Mapping[str, Mapping[str, str]] = {
     "score": {**_RUN, "names": "layer", "layers": "layer"},
     "represent": {"experiment": "name"},
 }
-"""By command: names in messages of the library, and the option of the command that each stands for."""
 
+#: What native libraries say when memory is short; they have no exception of their own for it.
 NO_ROOM = (
     "can't allocate memory",
     "cannot allocate memory",
@@ -56,7 +57,6 @@ NO_ROOM = (
     "can't start new thread",
     "failed to map segment",
 )
-"""What native libraries say when memory is short; they have no exception of their own for it."""
 
 
 class UnfinishedError(Exception):
@@ -88,8 +88,7 @@ class WrongUse(Protocol):
 class Command(TyperCommand):
     """A command whose refusals speak of its options."""
 
-    failure = FAILURE
-    """exit code if it cannot go on"""
+    failure = FAILURE  #: exit code if it cannot go on
 
     def invoke(self, ctx: Any) -> Any:
         """Run it."""
@@ -114,8 +113,8 @@ class Judge(Command):
 
 
 Run = Callable[..., None]
+#: The commands of each module, with the kind of each and the end of its help page.
 COMMANDS: dict[str, list[tuple[Run, type[Command], str]]] = {}
-"""The commands of each module, with the kind of each and the end of its help page."""
 
 
 def command(function: Run | None = None, *, kind: type[Command] = Command) -> Any:

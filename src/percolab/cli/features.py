@@ -38,14 +38,14 @@ from percolab.nn.config import SCALES
 if TYPE_CHECKING:
     from percolab.features.result import Score
 
+#: Methods that make features of activations.
 _METHODS = tuple(name for name, (method, *_) in METHODS.items() if method not in TRUTHFUL)
-"""Methods that make features of activations."""
 SUFFIXES = (".html", ".csv", ".json")
+#: What the table on the terminal shows of a summary.
 PRINTED_MEASURES = (
     "recovery", "chance", "recovered", "purity", "splitting", "absorption_edge", "absorption", "absorption_null", "l0",
     "explained_variance", "cosine", "features", "dead", "dense",
 )  # fmt: skip
-"""What the table on the terminal shows of a summary."""
 
 
 @command

@@ -13,8 +13,7 @@ from percolab.cli.options import AsJson, Factor, Overwrite, Store, word_option
 from percolab.cli.output import print_json, print_wrote
 from percolab.ground import files
 
-TABLE_WIDTH = 110
-"""Width of wide tables where no terminal says how much room there is."""
+TABLE_WIDTH = 110  #: Width of wide tables where no terminal says how much room there is.
 
 
 @command

@@ -81,8 +81,7 @@ class _Interrupts:
     """Interrupts from the keyboard: the first one ends the command, and no other disturbs its end."""
 
     pressed = False
-    in_hook = False
-    """whether `press_again` runs, where nothing can be raised either"""
+    in_hook = False  #: whether `press_again` runs, where nothing can be raised either
 
     def press(self, *_: object) -> None:
         """Raise, the first time."""

@@ -30,8 +30,7 @@ from percolab.ground.validation import check_integer
 from percolab.nn.config import UNTRAINED, CorpusTrainConfig, ProbeConfig, TrainConfig, training_from
 
 DEPTH_STEP = 5
-MOST_CORPUS = 1 << 28
-"""Bytes of a corpus as JSON; a lexicon without a recipe is written as its columns."""
+MOST_CORPUS = 1 << 28  #: Bytes of a corpus as JSON; a lexicon without a recipe is written as its columns.
 
 
 def config_option(name: str, text: str, parser: Callable[[object], float] = integer) -> Any:

@@ -11,8 +11,7 @@ import typer
 from percolab.model.target import RULES, Target
 from percolab.store.runners import RUNNERS
 
-LONG_WORD = 40
-"""Characters of a word that messages repeat in full."""
+LONG_WORD = 40  #: Characters of a word that messages repeat in full.
 
 Store = Annotated[str, typer.Argument(metavar="PATH", help="A dataset written by percolab.", show_default=False)]
 Overwrite = Annotated[

@@ -26,22 +26,18 @@ from percolab.ground.intrinsics import bits_of_double, double_of_bits
 from percolab.ground.validation import check_index, listed
 from percolab.rng import philox
 
-TASK = 1 << 16
-"""Positions of one task: enough to make waking a thread worth it."""
+TASK = 1 << 16  #: Positions of one task: enough to make waking a thread worth it.
 
 
 @dataclass(frozen=True, eq=False)
 class Beliefs:
     """What a perfect reader knows at each position of n documents of T tokens."""
 
-    floor: Floats
-    """(n, T) -log P(token | tokens before it): no predictor has a lower mean loss"""
+    floor: Floats  #: (n, T) -log P(token | tokens before it): no predictor has a lower mean loss
+    #: (n, T) the deepest context that holds the present one with probability above 1/2, as a latent; -1 for none
     believed: NDArray[np.int32]
-    """(n, T) the deepest context that holds the present one with probability above 1/2, as a latent; -1 for none"""
-    believed_lexicon: NDArray[np.int32]
-    """(n, T) the lexicon of that context; -1 for none"""
-    lexicon: Floats
-    """(n, T, K) probability of each lexicon after each token"""
+    believed_lexicon: NDArray[np.int32]  #: (n, T) the lexicon of that context; -1 for none
+    lexicon: Floats  #: (n, T, K) probability of each lexicon after each token
     _inside: Callable[[ArrayLike, int], Floats]
 
     def __len__(self) -> int:
@@ -75,8 +71,7 @@ class Filter:
 
     lexicons: tuple[Lexicon, ...]
     tables: Tables
-    shares: Floats
-    """(K,) probability of each lexicon before the first token"""
+    shares: Floats  #: (K,) probability of each lexicon before the first token
 
     def beliefs(self, tokens: NDArray[np.int32], threads: int) -> Beliefs:
         """Return the beliefs of (n, T) tokens."""
@@ -129,16 +124,11 @@ def _holders(lexicon: Lexicon, latents: NDArray[np.int64]) -> tuple[NDArray[np.i
 class State(NamedTuple):
     """What the filters know after some tokens of a document; weights are mantissa · 2^exponent, which never vanish."""
 
-    last: Any
-    """(K,) smallest context that holds the last token, -1 before the first"""
-    belief: Any
-    """(K, levels) probability of each context over the last token, from the top, given the lexicon"""
-    mantissa: Any
-    """(K,) weight of each lexicon"""
-    exponent: Any
-    """(K,) and its power of two"""
-    weight: Any
-    """(K,) the weights, normalised"""
+    last: Any  #: (K,) smallest context that holds the last token, -1 before the first
+    belief: Any  #: (K, levels) probability of each context over the last token, from the top, given the lexicon
+    mantissa: Any  #: (K,) weight of each lexicon
+    exponent: Any  #: (K,) and its power of two
+    weight: Any  #: (K,) the weights, normalised
 
 
 @kernel

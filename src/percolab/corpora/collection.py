@@ -17,16 +17,14 @@ from percolab.model.recipe import Written
 if TYPE_CHECKING:
     from percolab.store.stored_array import StoredArray
 
-KIND = "documents"
-"""The ``kind`` in the JSON of a range."""
-VERSION = 1
-"""Version of documents and beliefs: the same corpus and version give the same data."""
+KIND = "documents"  #: The ``kind`` in the JSON of a range.
+VERSION = 1  #: Version of documents and beliefs: the same corpus and version give the same data.
+#: Tokens of all lexicons of what is read from files: these are grown before anything else is known of them.
 MOST_TOKENS = 1 << 24
-"""Tokens of all lexicons of what is read from files: these are grown before anything else is known of them."""
 
 INTEGERS = dict.fromkeys(("tokens", "context", "lexicon", "believed", "believed_lexicon"), np.dtype(np.int32))
+#: What is kept of documents, and its type: fields of `Documents` and `Beliefs`, truth values as bytes.
 COLUMNS: Mapping[str, np.dtype[Any]] = {**INTEGERS, "renewed": np.dtype(np.uint8), "floor": np.dtype(np.float64)}
-"""What is kept of documents, and its type: fields of `Documents` and `Beliefs`, truth values as bytes."""
 
 
 @dataclass(frozen=True)
@@ -75,24 +73,16 @@ class DocumentRange(Written, kind=KIND):
 class StoredDocuments(Lazy):
     """Documents on disk with what is true of them: n documents of T positions, each column read as it is indexed."""
 
-    recipe: DocumentRange
-    """what makes them again"""
-    tokens: StoredArray
-    """(n, T) ids of tokens, int32"""
-    context: StoredArray
-    """(n, T) the context that each token was drawn from, a latent of its lexicon's forest, int32"""
-    lexicon: StoredArray
-    """(n,) lexicon of each document, int32"""
-    renewed: StoredArray
-    """(n, T) 1 where the context was drawn afresh, uint8"""
-    floor: StoredArray
-    """(n, T) -log P(token | tokens before it), float64"""
+    recipe: DocumentRange  #: what makes them again
+    tokens: StoredArray  #: (n, T) ids of tokens, int32
+    context: StoredArray  #: (n, T) the context that each token was drawn from, a latent of its lexicon's forest, int32
+    lexicon: StoredArray  #: (n,) lexicon of each document, int32
+    renewed: StoredArray  #: (n, T) 1 where the context was drawn afresh, uint8
+    floor: StoredArray  #: (n, T) -log P(token | tokens before it), float64
+    #: (n, T) the deepest context that holds the present one with probability above 1/2, -1 for none, int32
     believed: StoredArray
-    """(n, T) the deepest context that holds the present one with probability above 1/2, -1 for none, int32"""
-    believed_lexicon: StoredArray
-    """(n, T) its lexicon, int32"""
-    provenance: dict[str, Any]
-    """versions, platform and time of making"""
+    believed_lexicon: StoredArray  #: (n, T) its lexicon, int32
+    provenance: dict[str, Any]  #: versions, platform and time of making
 
     @property
     def corpus(self) -> Corpus:

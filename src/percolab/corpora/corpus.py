@@ -22,14 +22,10 @@ from percolab.model.forest import Forest
 from percolab.model.recipe import Recipe, Written
 from percolab.model.target import Target
 
-KIND = "corpus"
-"""The ``kind`` in the JSON of a corpus."""
-MOST = 2**31 - 1
-"""Tokens and positions are counted in int32."""
-HELD_OUT = 2**40
-"""Documents from this number on are kept for tests."""
-LEAST_RENEWAL = 2.0**-64
-"""Draws of renewals have 64 bits."""
+KIND = "corpus"  #: The ``kind`` in the JSON of a corpus.
+MOST = 2**31 - 1  #: Tokens and positions are counted in int32.
+HELD_OUT = 2**40  #: Documents from this number on are kept for tests.
+LEAST_RENEWAL = 2.0**-64  #: Draws of renewals have 64 bits.
 
 Source = Recipe | Forest | Dataset
 
@@ -67,8 +63,7 @@ class Corpus(Written, kind=KIND):
     length: int
     renewal: float
     min_size: int
-    shares: tuple[float, ...]
-    """sum to 1"""
+    shares: tuple[float, ...]  #: sum to 1
     seed: int
 
     def __init__(

@@ -17,8 +17,7 @@ from percolab.model.recipe import Recipe
 from percolab.rng import philox
 from percolab.worlds.samples import shuffle
 
-RATIO = 2 / 3
-"""A context has at most this share of the tokens of the nearest context above it."""
+RATIO = 2 / 3  #: A context has at most this share of the tokens of the nearest context above it.
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,20 +28,13 @@ class Lexicon:
     inside it.
     """
 
-    forest: Forest
-    """one row per token"""
-    contexts: Ints
-    """(C,) latent of each context"""
-    above: Ints
-    """(C,) place of the nearest context above, -1 for none"""
-    level: Ints
-    """(C,) number of contexts above"""
-    deepest: Ints
-    """(V,) place of the smallest context that holds each row"""
-    prior: Floats
-    """(C,) probability of each context: a token uniformly, then one of the contexts that hold it"""
-    ids: NDArray[np.int32]
-    """(V,) id of each row"""
+    forest: Forest  #: one row per token
+    contexts: Ints  #: (C,) latent of each context
+    above: Ints  #: (C,) place of the nearest context above, -1 for none
+    level: Ints  #: (C,) number of contexts above
+    deepest: Ints  #: (V,) place of the smallest context that holds each row
+    prior: Floats  #: (C,) probability of each context: a token uniformly, then one of the contexts that hold it
+    ids: NDArray[np.int32]  #: (V,) id of each row
 
 
 def read(forest: Forest, min_size: int, k: int, seed: int) -> Lexicon:
@@ -85,32 +77,19 @@ def _prior(above: Ints, level: Ints, deepest: Ints) -> Floats:
 class Tables(NamedTuple):
     """What compiled passes read of all lexicons, whose contexts are numbered one lexicon after another."""
 
-    first: Ints
-    """(K+1,) first context of each lexicon"""
-    latent: NDArray[np.int32]
-    """(C,) latent of each context, in its forest"""
-    start: NDArray[np.uint64]
-    """(C,) first row of each context"""
-    size: NDArray[np.uint64]
-    """(C,) number of tokens of each context"""
-    above: Ints
-    """(C,) nearest context above, -1 for none"""
-    chain_start: Ints
-    """(C+1,) where the chain of each context begins in `chain`"""
-    chain: Ints
-    """contexts from the top down to each context"""
-    of_row: NDArray[np.int32]
-    """(K, V) smallest context that holds each row"""
-    of_token: NDArray[np.int32]
-    """(K, V) smallest context that holds each token id"""
-    ids: NDArray[np.int32]
-    """(K, V) token id of each row"""
-    begin: Floats
-    """(C,) π(c) / |c|"""
-    fresh: Floats
-    """(C,) renewal π(c) / |c|"""
-    stay: Floats
-    """(C,) (1 - renewal) / |c|"""
+    first: Ints  #: (K+1,) first context of each lexicon
+    latent: NDArray[np.int32]  #: (C,) latent of each context, in its forest
+    start: NDArray[np.uint64]  #: (C,) first row of each context
+    size: NDArray[np.uint64]  #: (C,) number of tokens of each context
+    above: Ints  #: (C,) nearest context above, -1 for none
+    chain_start: Ints  #: (C+1,) where the chain of each context begins in `chain`
+    chain: Ints  #: contexts from the top down to each context
+    of_row: NDArray[np.int32]  #: (K, V) smallest context that holds each row
+    of_token: NDArray[np.int32]  #: (K, V) smallest context that holds each token id
+    ids: NDArray[np.int32]  #: (K, V) token id of each row
+    begin: Floats  #: (C,) π(c) / |c|
+    fresh: Floats  #: (C,) renewal π(c) / |c|
+    stay: Floats  #: (C,) (1 - renewal) / |c|
 
 
 def tables(lexicons: Sequence[Lexicon], renewal: float) -> Tables:

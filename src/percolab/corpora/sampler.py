@@ -21,12 +21,9 @@ from percolab.ground.intrinsics import multiply_high
 from percolab.ground.validation import indices
 from percolab.rng import philox
 
-BAG_TASK = 1 << 22
-"""Numbers of bags that one task writes: enough to make waking a thread worth it."""
-RUN = 1 << 12
-"""Positions drawn in one go: their random bits stay in the processor's cache."""
-TASK = 1 << 17
-"""Positions of one task: enough to make waking a thread worth it."""
+BAG_TASK = 1 << 22  #: Numbers of bags that one task writes: enough to make waking a thread worth it.
+RUN = 1 << 12  #: Positions drawn in one go: their random bits stay in the processor's cache.
+TASK = 1 << 17  #: Positions of one task: enough to make waking a thread worth it.
 
 _LOW, _32, _ONE = np.uint64(0xFFFFFFFF), np.uint64(32), np.uint64(1)
 
@@ -35,16 +32,12 @@ _LOW, _32, _ONE = np.uint64(0xFFFFFFFF), np.uint64(32), np.uint64(1)
 class Documents:
     """Some documents of a corpus: n of T positions each, with the truth that they were drawn from."""
 
-    tokens: NDArray[np.int32]
-    """(n, T) ids of tokens"""
+    tokens: NDArray[np.int32]  #: (n, T) ids of tokens
+    #: (n, T) the context that each token was drawn from: a latent of the forest of the document's lexicon
     context: NDArray[np.int32]
-    """(n, T) the context that each token was drawn from: a latent of the forest of the document's lexicon"""
-    lexicon: NDArray[np.int32]
-    """(n,) lexicon of each document"""
-    number: NDArray[np.int64]
-    """(n,) number of each document in the corpus"""
-    renewed: NDArray[np.bool_]
-    """(n, T) where the context was drawn afresh, perhaps the same one; true at position 0"""
+    lexicon: NDArray[np.int32]  #: (n,) lexicon of each document
+    number: NDArray[np.int64]  #: (n,) number of each document in the corpus
+    renewed: NDArray[np.bool_]  #: (n, T) where the context was drawn afresh, perhaps the same one; true at position 0
 
     def __len__(self) -> int:
         return len(self.tokens)
@@ -58,14 +51,10 @@ class Documents:
 class Plan(NamedTuple):
     """What determines the draws of a corpus, besides its tables."""
 
-    key: np.uint64
-    """seed of all draws"""
-    share_end: NDArray[np.float64]
-    """(K,) a document is of the first lexicon whose end is above its uniform"""
-    threshold: np.uint64
-    """a position is renewed where its first 32 bits are below this, or equal to it"""
-    remainder: np.uint64
-    """and the next 32 bits below this"""
+    key: np.uint64  #: seed of all draws
+    share_end: NDArray[np.float64]  #: (K,) a document is of the first lexicon whose end is above its uniform
+    threshold: np.uint64  #: a position is renewed where its first 32 bits are below this, or equal to it
+    remainder: np.uint64  #: and the next 32 bits below this
 
 
 def plan(seed: int, shares: tuple[float, ...], renewal: float) -> Plan:

@@ -29,10 +29,10 @@ if TYPE_CHECKING:
     from percolab.store.stored_array import StoredArray
 
 
+#: How a dataset is described that its recipe does not make.
 BY_HAND, GIVEN = "arrays replaced by hand", "y given as an array"
-"""How a dataset is described that its recipe does not make."""
+#: The modules that make data, by the name of the engine; each has a `VERSION`.
 ENGINES = {"native": native, "paper": paper}
-"""The modules that make data, by the name of the engine; each has a `VERSION`."""
 
 
 class Lazy:
@@ -149,8 +149,7 @@ def vouch(samples: Kind) -> Kind:
     return samples
 
 
-Save = Callable[..., None]
-"""Writes a dataset or a world to a path or a URL: called with both, `overwrite` and `sync`."""
+Save = Callable[..., None]  #: Writes a dataset or a world to a path or a URL: called with both, `overwrite` and `sync`.
 _SAVE: list[Save] = []
 
 
@@ -171,22 +170,16 @@ class Dataset(SampleSet):
     read-only; to change one, copy it.
     """
 
-    recipe: Recipe
-    """what makes this dataset again"""
-    forest: Forest
-    """clusters, points, bonds and latents"""
+    recipe: Recipe  #: what makes this dataset again
+    forest: Forest  #: clusters, points, bonds and latents
+    #: (n, d) positions, float32 or float64; in a loaded dataset they stay on disk until indexed
     X: NDArray[Any] | StoredArray
-    """(n, d) positions, float32 or float64; in a loaded dataset they stay on disk until indexed"""
-    y: NDArray[Any]
-    """(n,) targets, float64; labels are int64, and sequences of them (n, length)"""
-    latent_z: NDArray[np.float64]
-    """(n-C,) value of every latent"""
-    point_z: NDArray[np.float64]
-    """(n,) value of every point"""
-    provenance: dict[str, Any]
-    """versions, platform and time of making"""
+    y: NDArray[Any]  #: (n,) targets, float64; labels are int64, and sequences of them (n, length)
+    latent_z: NDArray[np.float64]  #: (n-C,) value of every latent
+    point_z: NDArray[np.float64]  #: (n,) value of every point
+    provenance: dict[str, Any]  #: versions, platform and time of making
+    #: columns that only some datasets have, by name: see `source_row` and `latent_active`
     extra: Mapping[str, NDArray[Any]] = field(default_factory=dict)
-    """columns that only some datasets have, by name: see `source_row` and `latent_active`"""
 
     def __repr__(self) -> str:
         n, d = self.X.shape
@@ -507,8 +500,7 @@ class Dataset(SampleSet):
         return target_rules.class_nodes(self.forest, self.target, self.y)
 
 
-LATENT_COLUMNS = ("latent_active",)
-"""Extra columns with one entry per latent; the others have one per point."""
+LATENT_COLUMNS = ("latent_active",)  #: Extra columns with one entry per latent; the others have one per point.
 ACTIVE_COLUMNS = ("latent_active", "point_active")
 
 

@@ -23,11 +23,11 @@ from percolab.model.paths import Way
 from percolab.model.recipe import Recipe
 from percolab.rng import philox
 
+#: What finds the row at which the walk of a cluster starts, by the name of the engine.
 WALK_ROOT: Mapping[str, Callable[[Recipe, Forest, int], int]] = {
     "native": positions.walk_root,
     "paper": paper.walk_root,
 }
-"""What finds the row at which the walk of a cluster starts, by the name of the engine."""
 
 
 def replay(recipe: Recipe, forest: Forest, X: NDArray[Any], latent_z: Floats, point_z: Floats) -> None:

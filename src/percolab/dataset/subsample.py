@@ -26,10 +26,8 @@ class Induced:
     """A forest on some rows of another."""
 
     forest: Forest
-    source_row: Ints
-    """(n,) the row that each row was"""
-    source_latent: Ints
-    """(n-C,) the latent that each latent was"""
+    source_row: Ints  #: (n,) the row that each row was
+    source_latent: Ints  #: (n-C,) the latent that each latent was
 
 
 def induced(forest: Forest, rows: Ints) -> Induced:

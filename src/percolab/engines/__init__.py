@@ -52,11 +52,7 @@ class Arrays:
     """A forest, positions, targets and the values behind them."""
 
     forest: Forest
-    X: NDArray[Any]
-    """(n, d) positions"""
-    y: NDArray[np.float64]
-    """(n,) targets"""
-    latent_z: NDArray[np.float64]
-    """(n-C,) values of latents"""
-    point_z: NDArray[np.float64]
-    """(n,) values of points"""
+    X: NDArray[Any]  #: (n, d) positions
+    y: NDArray[np.float64]  #: (n,) targets
+    latent_z: NDArray[np.float64]  #: (n-C,) values of latents
+    point_z: NDArray[np.float64]  #: (n,) values of points

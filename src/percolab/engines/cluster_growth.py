@@ -15,8 +15,7 @@ from percolab.ground.validation import check_integer, check_probability, check_s
 from percolab.rng import pcg64, philox
 
 CREATE_CHILD, GROW_CHILD = 0, 1
-CHUNK = 1 << 22
-"""Points that threads share at a time: few enough to stay in a cache from one step to the next."""
+CHUNK = 1 << 22  #: Points that threads share at a time: few enough to stay in a cache from one step to the next.
 _BLOCK = 1024
 
 

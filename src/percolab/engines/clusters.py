@@ -16,27 +16,22 @@ from percolab.ground.intrinsics import prefetch
 
 Labels = NDArray[np.signedinteger[Any]]
 
-MOST_SCANS = 8
-"""The most threads that share a pass over labels: each reads all labels."""
-LARGE_CLUSTER = 1 << 16
-"""Size from which on clusters are sorted one by one; there are few."""
+MOST_SCANS = 8  #: The most threads that share a pass over labels: each reads all labels.
+LARGE_CLUSTER = 1 << 16  #: Size from which on clusters are sorted one by one; there are few.
 _BUFFER = 512
-_NEAR = 16
-"""Sizes that are looked at one by one: nearly all clusters are smaller."""
+_NEAR = 16  #: Sizes that are looked at one by one: nearly all clusters are smaller.
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Clusters:
     """The clusters that a dataset keeps, in row order: largest first, ties by birth."""
 
-    start: Ints
-    """(C+1,) row offsets"""
-    birth: NDArray[np.integer[Any]]
-    """(C,) number of the cluster by birth"""
+    start: Ints  #: (C+1,) row offsets
+    birth: NDArray[np.integer[Any]]  #: (C,) number of the cluster by birth
+    #: (n,) birth number of each point, cluster after cluster, in birth order; empty if that is 0, 1, 2, …
     point_id: NDArray[np.integer[Any]]
-    """(n,) birth number of each point, cluster after cluster, in birth order; empty if that is 0, 1, 2, …"""
+    #: sizes of all clusters, kept or not, by birth; empty unless asked for
     born_size: NDArray[np.integer[Any]] = field(default_factory=lambda: np.empty(0, np.int64))
-    """sizes of all clusters, kept or not, by birth; empty unless asked for"""
 
     def __repr__(self) -> str:
         return f"Clusters(n_points={self.n_points}, n_clusters={self.birth.size})"
@@ -201,14 +196,10 @@ class Order:
     three, from which the size of a cluster can always be told.
     """
 
-    large: Ints
-    """clusters of at least `LARGE_CLUSTER` points that are kept, in order"""
-    large_start: Ints
-    """their first rows, and the row after the last"""
-    least: int
-    """the least size that is kept"""
-    n_of: Ints
-    """number of clusters of each smaller size that are kept"""
+    large: Ints  #: clusters of at least `LARGE_CLUSTER` points that are kept, in order
+    large_start: Ints  #: their first rows, and the row after the last
+    least: int  #: the least size that is kept
+    n_of: Ints  #: number of clusters of each smaller size that are kept
 
     @classmethod
     def of(cls, size: NDArray[np.integer[Any]], least: int) -> Order:

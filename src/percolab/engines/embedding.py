@@ -26,8 +26,7 @@ HALF_ROOT = math.sqrt(0.5)
 
 
 # ---------------------------------------------------------------------- directions
-LANES = 16
-"""Part of the definition of the data."""
+LANES = 16  #: Part of the definition of the data.
 
 
 @kernel
@@ -89,18 +88,12 @@ def split_far(gauss, left, right):
 class WalkWork(NamedTuple):
     """Work arrays for the walk through an interval of rows; rows are counted from its first."""
 
-    start: Any
-    """first row of each latent, in preorder"""
-    size: Any
-    """number of points of each latent"""
-    entry: Any
-    """row where the walk enters each latent"""
-    parent: Any
-    """row from which the walk comes to each row, -1 where it starts"""
-    order: Any
-    """rows, each after its parent"""
-    done: Any
-    """rows that are in `order` already"""
+    start: Any  #: first row of each latent, in preorder
+    size: Any  #: number of points of each latent
+    entry: Any  #: row where the walk enters each latent
+    parent: Any  #: row from which the walk comes to each row, -1 where it starts
+    order: Any  #: rows, each after its parent
+    done: Any  #: rows that are in `order` already
 
 
 @kernel

@@ -7,16 +7,11 @@ import numpy as np
 from percolab.ground import memory
 from percolab.model.recipe import Recipe
 
-FOREST_BYTES = 5 * 8
-"""Bytes per point of a forest's columns (a latent per point, which is an upper bound)."""
-VALUE_BYTES = 3 * 8
-"""Bytes per point of y, point_z and latent_z."""
-WORK_BYTES = 60
-"""Bytes per point of work arrays while a dataset is made."""
-TABLE_BYTES = 4
-"""Bytes per point before the clusters are known."""
-SOLVED_COORDINATE_BYTES, SOLVED_BYTES = 20, 150
-"""Bytes of a limb while it is solved, for each dimension and besides."""
+FOREST_BYTES = 5 * 8  #: Bytes per point of a forest's columns (a latent per point, which is an upper bound).
+VALUE_BYTES = 3 * 8  #: Bytes per point of y, point_z and latent_z.
+WORK_BYTES = 60  #: Bytes per point of work arrays while a dataset is made.
+TABLE_BYTES = 4  #: Bytes per point before the clusters are known.
+SOLVED_COORDINATE_BYTES, SOLVED_BYTES = 20, 150  #: Bytes of a limb while it is solved, for each dimension and besides.
 
 
 def before_clusters(recipe: Recipe) -> int:

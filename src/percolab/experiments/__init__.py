@@ -6,7 +6,6 @@ A module's docstring is what its page says: title, question, and how it is measu
 module imports no torch.
 """
 
+#: Experiments on what networks represent.
 REPRESENT = ("trained", "crossed", "relevance", "steering", "edit", "documents", "ownership", "causation")
-"""Experiments on what networks represent."""
-FORMERLY = {"dose": "steering"}
-"""Names that experiments had before."""
+FORMERLY = {"dose": "steering"}  #: Names that experiments had before.

@@ -34,8 +34,8 @@ from percolab.study.pictures import by_layer, drawn_by
 from percolab.study.report import Words
 from percolab.study.settings import Settings
 
+#: By reader, the measure of a random direction.
 CONTROL = {"interchange": RANDOM, "steering": "slope of a random direction", "ablation": "rise of a random direction"}
-"""By reader, the measure of a random direction."""
 
 
 def options(scale: str, seeds: int, training: Any) -> Options:

@@ -42,8 +42,7 @@ from percolab.study.settings import Settings
 TARGETS = ("z", "sum")
 NULLS = {"": "all", ", null": "null"}
 RATIO = "log ratio of errors,\nown over others"
-ASSIGNMENTS = 400
-"""Draws of the null: which values are taken to be each network's own."""
+ASSIGNMENTS = 400  #: Draws of the null: which values are taken to be each network's own.
 LEAST_ERROR = 1e-8
 
 
@@ -51,8 +50,7 @@ LEAST_ERROR = 1e-8
 class Options(points.Options):
     """What this experiment is made from beside data and networks."""
 
-    fresh: int = 20
-    """draws of values that no network has seen; the null takes as many of them as there are networks"""
+    fresh: int = 20  #: draws of values that no network has seen; the null takes as many of them as there are networks
 
 
 def options(scale: str, seeds: int, training: TrainConfig) -> Options:
@@ -116,11 +114,10 @@ def null_band(fresh: Floats) -> Estimate:
 class Measured:
     """What was measured of every latent."""
 
+    #: of probes; values are those of each network, then fresh ones
     mse: Annotated[Array, ("network", "layer", "target", "values", "latent")]
-    """of probes; values are those of each network, then fresh ones"""
     place: Ints
-    fom: Floats
-    """by latent"""
+    fom: Floats  #: by latent
     layers: list[str]
     targets: list[str]
     training: dict[str, Any]

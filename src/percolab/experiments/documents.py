@@ -44,11 +44,9 @@ from percolab.study.readers import as_reader
 from percolab.study.settings import Settings
 from percolab.study.subject import n_factors
 
-INTO = "since=6+truth=true"
-"""Positions six or more into a segment, by the true context."""
+INTO = "since=6+truth=true"  #: Positions six or more into a segment, by the true context.
 ROLES = (TRAINED, OTHER, UNTRAINED, RAW)
-MEASURES = {"r2": "R²", "f1": "F1", "separation": "log ratio"}
-"""What the report calls the measures of readers."""
+MEASURES = {"r2": "R²", "f1": "F1", "separation": "log ratio"}  #: What the report calls the measures of readers.
 CONTRASTS = (OWN_OTHER, TRAINED_UNTRAINED, TRAINED_RAW)
 
 
@@ -56,14 +54,10 @@ CONTRASTS = (OWN_OTHER, TRAINED_UNTRAINED, TRAINED_RAW)
 class Options:
     """What this experiment is made from beside data and networks."""
 
-    readers: tuple[str, ...]
-    """the usual ones; the first is what the verdict is about"""
-    layers: tuple[str, ...]
-    """the first is what the verdict is about, and features are made of it alone"""
-    documents: int = 2000
-    """held-out documents of each lexicon that are read"""
-    activations: str = ""
-    """folder of activations that take the place of networks"""
+    readers: tuple[str, ...]  #: the usual ones; the first is what the verdict is about
+    layers: tuple[str, ...]  #: the first is what the verdict is about, and features are made of it alone
+    documents: int = 2000  #: held-out documents of each lexicon that are read
+    activations: str = ""  #: folder of activations that take the place of networks
 
 
 def options(scale: str, seeds: int, training: Any) -> Options:

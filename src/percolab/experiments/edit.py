@@ -42,22 +42,18 @@ from percolab.study.pictures import by_layer, drawn_by
 from percolab.study.scales import HIERARCHY
 from percolab.study.settings import Settings
 
-SHARES = (1 / 200, 1 / 4)
-"""An edited latent has from the first to the second of these shares of all rows."""
-SLOPE_ROWS = 4096
-"""Samples that the mean slope of the prediction is taken over."""
+SHARES = (1 / 200, 1 / 4)  #: An edited latent has from the first to the second of these shares of all rows.
+SLOPE_ROWS = 4096  #: Samples that the mean slope of the prediction is taken over.
 
 
 @dataclass(frozen=True)
 class Options:
     """What this experiment is made from beside data and networks."""
 
-    latents: int = 16
-    """latents whose value is edited, and retrainings without an edit"""
-    retraining: int = 40
-    """epochs of training after an edit"""
+    latents: int = 16  #: latents whose value is edited, and retrainings without an edit
+    retraining: int = 40  #: epochs of training after an edit
+    #: what an edit adds to a value: y changes by this over the root of the number of latents above a point
     change: float = 8.0
-    """what an edit adds to a value: y changes by this over the root of the number of latents above a point"""
 
 
 def options(scale: str, seeds: int, training: TrainConfig) -> Options:
@@ -99,18 +95,12 @@ def shared_interval(vectors: Floats) -> Estimate:
 class Measured:
     """By how much edits move activations and predictions."""
 
-    edit: Array
-    """(S, layers, L, w) the change of activations by each edit"""
-    null: Array
-    """(S, layers, L / 2, w) the same without an edit"""
-    slope: Array
-    """(S, layers, w) mean gradient of the prediction"""
-    inside: Annotated[Array, ("seed", "latent")]
-    """change of the prediction on the latent's own samples"""
-    outside: Annotated[Array, ("seed", "latent")]
-    """size of the change on all others"""
-    law: Annotated[Array, ("latent",)]
-    """what the change inside should be"""
+    edit: Array  #: (S, layers, L, w) the change of activations by each edit
+    null: Array  #: (S, layers, L / 2, w) the same without an edit
+    slope: Array  #: (S, layers, w) mean gradient of the prediction
+    inside: Annotated[Array, ("seed", "latent")]  #: change of the prediction on the latent's own samples
+    outside: Annotated[Array, ("seed", "latent")]  #: size of the change on all others
+    law: Annotated[Array, ("latent",)]  #: what the change inside should be
     layers: list[str]
     latents: list[int]
     training: dict[str, Any]
@@ -285,8 +275,7 @@ def headline(rows: Sequence[Row], s: Settings[Options]) -> list[Line]:
     return lines
 
 
-CASES = (("edits", "edit", ""), ("no change", "null", " (null)"))
-"""Words, case, and what marks a null."""
+CASES = (("edits", "edit", ""), ("no change", "null", " (null)"))  #: Words, case, and what marks a null.
 
 
 def shared(rows: Sequence[Row], s: Settings[Options]) -> Any:

@@ -43,8 +43,8 @@ from percolab.study.settings import Settings
 from percolab.study.subject import AnyData
 
 SWAP, TUNED, RESEEDED = PAIRS = "swap", "tuned", "reseeded"
+#: Lexicons that the networks of a pair were trained on.
 KNOWN = {SWAP: ((0,), (1,)), TUNED: ((0,), (0, 1)), RESEEDED: ((0,), (0,))}
-"""Lexicons that the networks of a pair were trained on."""
 
 
 @dataclass(frozen=True)
@@ -52,10 +52,8 @@ class Options:
     """What this experiment is made from beside data and networks."""
 
     layer: str
-    method: str
-    """the crosscoder"""
-    documents: int = 2000
-    """held-out documents that are read"""
+    method: str  #: the crosscoder
+    documents: int = 2000  #: held-out documents that are read
 
 
 def options(scale: str, seeds: int, training: Any) -> Options:

@@ -55,10 +55,8 @@ class Options:
     """What this experiment is made from beside data and networks."""
 
     probing: ProbeConfig
-    fit_from: float = FITTED_FOM
-    """FOM from which the second power law is fitted"""
-    shorter: int | None = None
-    """epochs of a second, shorter training, for comparison"""
+    fit_from: float = FITTED_FOM  #: FOM from which the second power law is fitted
+    shorter: int | None = None  #: epochs of a second, shorter training, for comparison
 
 
 def options(scale: str, seeds: int, training: TrainConfig) -> Options:
@@ -111,12 +109,11 @@ class Strength:
 class Power:
     """What probes of held-out subtrees detect; no strengths where no subtree can be held out."""
 
-    representation: str
-    """where signals were planted"""
+    representation: str  #: where signals were planted
     strengths: list[Strength] = field(default_factory=list)
     threshold: float = np.nan
+    #: of values that were not planted: low end, median and high end of errors
     null: list[float] = field(default_factory=list)
-    """of values that were not planted: low end, median and high end of errors"""
     depths: list[int] = field(default_factory=list)
     width: int = 0
 
@@ -129,10 +126,8 @@ class Power:
 class Probed:
     """Errors of the probes of one source."""
 
-    arrays: dict[str, Array]
-    """of `ProbeErrors`, by PROTOCOL/FIELD, and PROTOCOL/FIELD/REPRESENTATION"""
-    columns: dict[str, list[Any]]
-    """targets and draws, by protocol"""
+    arrays: dict[str, Array]  #: of `ProbeErrors`, by PROTOCOL/FIELD, and PROTOCOL/FIELD/REPRESENTATION
+    columns: dict[str, list[Any]]  #: targets and draws, by protocol
     skipped: list[str]
 
     @classmethod
@@ -262,10 +257,8 @@ class DataDraw:
     """What the page shows of one draw of the data."""
 
     results: Results
-    kinds: dict[str, ByKind]
-    """errors of everything that was probed, by protocol and kind"""
-    tables: dict[str, Any]
-    """of these errors, as plain values"""
+    kinds: dict[str, ByKind]  #: errors of everything that was probed, by protocol and kind
+    tables: dict[str, Any]  #: of these errors, as plain values
 
 
 def analyse(s: Settings[Options], results: Results) -> Found:

@@ -25,8 +25,7 @@ from percolab.nn.networks.activations import RAW, label
 from percolab.nn.probing.errors import LEAST_BASELINE, ProbeErrors
 
 N_BINS = 5
-LAYER_CHANGE = 1.1
-"""Largest ratio of errors at two blocks, either way, that still counts as no trend."""
+LAYER_CHANGE = 1.1  #: Largest ratio of errors at two blocks, either way, that still counts as no trend.
 LEAST_R2 = 0.8
 HOLDS, IN_PART, UNDECIDED, FAILS = "holds", "holds in part", "not decided", "does not hold"
 ALSO = {HOLDS: "holds, but also in an untrained network", IN_PART: "holds in part, also in an untrained network"}
@@ -39,8 +38,7 @@ class Case:
     what: str
     value: Estimate
     low: float = -np.inf
-    high: float = np.inf
-    """the paper says low < value < high"""
+    high: float = np.inf  #: the paper says low < value < high
 
     @property
     def favours(self) -> bool:
@@ -62,13 +60,10 @@ class Finding:
     """A claim of the paper, and what is found."""
 
     claim: str
-    rule: str
-    """when it holds"""
+    rule: str  #: when it holds
     verdict: str
-    untrained_verdict: str | None
-    """of the same rule, put to untrained networks"""
-    numbers: str
-    """the statistics in words"""
+    untrained_verdict: str | None  #: of the same rule, put to untrained networks
+    numbers: str  #: the statistics in words
     untrained_numbers: str | None
     cases: list[Case]
 
@@ -211,8 +206,8 @@ def by_fom(measured: Measured) -> dict[str, Any]:
 # ---------------------------------------------------------------------- the findings
 
 
+#: Checks a finding. Its docstring is the claim, and the rule that says when it holds.
 Checked = Callable[[Measured], tuple[list[Case], str]]
-"""Checks a finding. Its docstring is the claim, and the rule that says when it holds."""
 
 
 def check(

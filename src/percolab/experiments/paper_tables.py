@@ -13,6 +13,7 @@ from percolab.nn.probing.controls import RANDOM, TRAINED
 from percolab.show import pages
 from percolab.study.estimates import Row, select
 
+#: Table 1 as printed in the paper.
 PAPER_TABLE = {
     "one-cluster": {
         "ridge": {"r2": "0.51", "mse": "0.20"},
@@ -25,7 +26,6 @@ PAPER_TABLE = {
         "mlp": {"r2": "0.88", "mse": "0.12"},
     },
 }
-"""Table 1 as printed in the paper."""
 MODEL_WORDS = {
     "mean": "mean",
     "ridge": "ridge",
@@ -36,8 +36,8 @@ MODEL_WORDS = {
 LOOKS = {HOLDS: "good", ALSO[HOLDS]: "mixed", IN_PART: "mixed", ALSO[IN_PART]: "mixed", UNDECIDED: "", FAILS: "bad"}
 COLUMNS = {"z": "z", "z_redrawn": "fresh z", "z_shuffled": "permuted z", "sum": "sum of z", "sum_redrawn": "fresh sum"}
 
+#: All numbers of a reproduction; beside them `rows`, its estimates, and `checked`, the findings of each draw.
 Results = Mapping[str, Any]
-"""All numbers of a reproduction; beside them `rows`, its estimates, and `checked`, the findings of each draw."""
 
 
 def table_one(experiment: str, at_paper_scale: bool, rows: Sequence[Row]) -> list[dict[str, Any]]:

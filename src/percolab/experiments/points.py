@@ -17,8 +17,8 @@ from percolab.nn.config import TrainConfig
 from percolab.nn.probing.siblings import Siblings, find_siblings
 from percolab.study.material import Material
 
+#: Options at the small scale.
 SMALL: dict[str, Any] = {"min_size": 50, "most_pairs": 100, "depths": tuple(range(0, 101, 10)), "features": 64}
-"""Options at the small scale."""
 N_BINS = 4
 
 
@@ -26,18 +26,12 @@ N_BINS = 4
 class Options:
     """What an experiment on points is made from beside data and networks."""
 
-    keep: tuple[int, ...]
-    """epochs that are looked at; 0 is untrained"""
-    min_size: int = 200
-    """fewest samples of a concept or a latent"""
-    most_pairs: int = 400
-    """most pairs of siblings of a hierarchy"""
-    depths: tuple[int, ...] = tuple(range(0, 201, 10))
-    """depths of the latents that are probed"""
-    features: int = 256
-    """features of k-means"""
-    activations: str = ""
-    """folder of activations that take the place of networks"""
+    keep: tuple[int, ...]  #: epochs that are looked at; 0 is untrained
+    min_size: int = 200  #: fewest samples of a concept or a latent
+    most_pairs: int = 400  #: most pairs of siblings of a hierarchy
+    depths: tuple[int, ...] = tuple(range(0, 201, 10))  #: depths of the latents that are probed
+    features: int = 256  #: features of k-means
+    activations: str = ""  #: folder of activations that take the place of networks
 
 
 def options(scale: str, seeds: int, training: TrainConfig) -> Options:

@@ -44,14 +44,13 @@ from percolab.study.settings import Settings
 
 MEASURES = ("separation", "held-out separation", "accuracy")
 METHODS = ("kmeans", "neurons")
+#: Scores of concepts by features, and their names; a union is of the features that `percolab.features.score` takes.
 SCORES = {"f1": "best F1", "f1_union": "F1 of a union"}
-"""Scores of concepts by features, and their names; a union is of the features that `percolab.features.score` takes."""
 RATIO = "log ratio,\nrelevant over irrelevant"
 LEAST_SCORE = 1e-2
+#: What a measure is taken to be at least before its logarithm is.
 LEAST = {"separation": 1e-12, "held-out separation": 1e-12, "accuracy": 1e-2}
-"""What a measure is taken to be at least before its logarithm is."""
-LEAST_UNITS = 8
-"""Pairs of a bin that is shown."""
+LEAST_UNITS = 8  #: Pairs of a bin that is shown.
 
 
 # ---------------------------------------------------------------------- statistics
@@ -109,16 +108,12 @@ def nulls(values: Floats, factor: Ints, blocks: Ints, least: float, names: dict[
 class Measured:
     """What was measured of every pair of siblings and every concept."""
 
-    values: Annotated[dict[str, Array], ("seed", "trained_on", "epoch", "layer", "pair")]
-    """by measure"""
-    raw: Annotated[dict[str, Array], ("pair",)]
-    """the same in the raw input"""
+    values: Annotated[dict[str, Array], ("seed", "trained_on", "epoch", "layer", "pair")]  #: by measure
+    raw: Annotated[dict[str, Array], ("pair",)]  #: the same in the raw input
+    #: of features, by score and method, after the last epoch, on held-out samples
     scores: Annotated[dict[str, Array], ("seed", "trained_on", "concept")]
-    """of features, by score and method, after the last epoch, on held-out samples"""
-    pairs: dict[str, Ints]
-    """size, depth, fom, place and factor of each pair"""
-    concepts: dict[str, Ints]
-    """place and factor of each concept"""
+    pairs: dict[str, Ints]  #: size, depth, fom, place and factor of each pair
+    concepts: dict[str, Ints]  #: place and factor of each concept
     layers: list[str]
     epochs: list[int]
     training: dict[str, Any]

@@ -15,17 +15,14 @@ from percolab.nn.probing import siblings
 from percolab.nn.probing.probed_latents import Places, Reading
 from percolab.nn.probing.siblings import Ready, Siblings
 
+#: The rest of a network: takes activations (n, w) of a layer, returns predictions (n,).
 Rest = Callable[[torch.Tensor], torch.Tensor]
-"""The rest of a network: takes activations (n, w) of a layer, returns predictions (n,)."""
+#: `steer` in one layer of a network, with its doses: takes samples and vectors.
 Steer = Callable[[Ints, torch.Tensor], tuple[Floats, Floats]]
-"""`steer` in one layer of a network, with its doses: takes samples and vectors."""
 
-FRESH_PROBES = 10
-"""Probes of fresh values whose directions are a null."""
-LEAST_DEPTH = 1
-"""Of the latents whose probes are steered along: a latent of depth 0 is a whole cluster."""
-STEERED_ROWS = 1 << 16
-"""Samples that are steered at a time."""
+FRESH_PROBES = 10  #: Probes of fresh values whose directions are a null.
+LEAST_DEPTH = 1  #: Of the latents whose probes are steered along: a latent of depth 0 is a whole cluster.
+STEERED_ROWS = 1 << 16  #: Samples that are steered at a time.
 
 
 def spread_rows(start: Ints, stop: Ints, count: int) -> Ints:

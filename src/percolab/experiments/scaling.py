@@ -42,16 +42,15 @@ from percolab.study.scales import HIERARCHY
 from percolab.study.settings import Settings
 from percolab.worlds.splits import Split, split_rows
 
-TIED = 1e-6
-"""Relative difference of distances that counts as none."""
+TIED = 1e-6  #: Relative difference of distances that counts as none.
 BLOCK_BYTES = {"cpu": 1 << 27, "cuda": 1 << 31}
+#: Exponents of arXiv 2412.07942, as above, by data and axis.
 PREDICTED = {
     ("one-cluster", "n"): "-c/4; c = 2 gives -0.5",
     ("one-cluster", "parameters"): "-c/4",
     ("multi-cluster", "n"): "-0.5",
     ("multi-cluster", "parameters"): "-1",
 }
-"""Exponents of arXiv 2412.07942, as above, by data and axis."""
 AXES = {"n": "training rows", "parameters": "parameters"}
 
 
@@ -59,14 +58,10 @@ AXES = {"n": "training rows", "parameters": "parameters"}
 class Options:
     """What this experiment is made from beside data and networks."""
 
-    least_rows: int = 1000
-    """fewest training rows; then twice as many, and so on up to all"""
-    widths: tuple[int, ...] = (8, 16, 32, 64, 128, 256)
-    """d_model of the networks trained on all rows"""
-    steps: int = 30_000
-    """of the optimiser, the same for every number of rows"""
-    validation_rows: int = 500
-    """rows that are looked at after every epoch; nothing depends on them"""
+    least_rows: int = 1000  #: fewest training rows; then twice as many, and so on up to all
+    widths: tuple[int, ...] = (8, 16, 32, 64, 128, 256)  #: d_model of the networks trained on all rows
+    steps: int = 30_000  #: of the optimiser, the same for every number of rows
+    validation_rows: int = 500  #: rows that are looked at after every epoch; nothing depends on them
 
 
 def options(scale: str, seeds: int, training: TrainConfig) -> Options:
@@ -173,12 +168,9 @@ def sizes(least: int, most: int) -> Ints:
 class Rows:
     """The rows of all data."""
 
-    n: dict[str, Ints]
-    """numbers of training rows, by data"""
-    test: dict[str, Ints]
-    """test rows, by data"""
-    variance: dict[str, float]
-    """of y over the test rows, by data"""
+    n: dict[str, Ints]  #: numbers of training rows, by data
+    test: dict[str, Ints]  #: test rows, by data
+    variance: dict[str, float]  #: of y over the test rows, by data
     dim: dict[str, int]
 
 
@@ -187,8 +179,7 @@ class Errors:
     """Squared errors on the test rows."""
 
     test: Annotated[Array, ("seed", "row")]
-    training: Annotated[Array, ("seed",)]
-    """mean, on the training rows; 0 for what learns nothing"""
+    training: Annotated[Array, ("seed",)]  #: mean, on the training rows; 0 for what learns nothing
 
 
 class Data(Material):

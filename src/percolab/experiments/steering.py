@@ -49,34 +49,29 @@ from percolab.study.pictures import by_layer, by_number, drawn_by
 from percolab.study.scales import WORLDS
 from percolab.study.settings import STEP, Settings
 
-RANDOM_DRAWS = 3
-"""Random directions for each concept."""
-LEAST_F1 = 0.3
-"""A feature of a concept has at least this F1."""
+RANDOM_DRAWS = 3  #: Random directions for each concept.
+LEAST_F1 = 0.3  #: A feature of a concept has at least this F1.
+#: The response to a concept's own feature less that to another concept's: what the right feature does.
 LESS_OTHER = "feature less another"
-"""The response to a concept's own feature less that to another concept's: what the right feature does."""
 FEATURE_KEYS = ("feature", "other_feature", "feature_leak", "feature_size")
 ON_CONCEPTS = ("own", "random", *FEATURE_KEYS)
 SLOPE = "slope, response over truth"
+#: By direction: the title of its picture, the direction of its control, and what the picture calls the control.
 PICTURED = {
     "own": ("own directions", "random", "random direction"),
     "probe": ("probes' directions", "fresh probe", "fresh values (null)"),
     "feature": ("features' directions", "other feature", "feature of an unrelated concept"),
 }
-"""By direction: the title of its picture, the direction of its control, and what the picture calls the control."""
 SAME = "1 if it does not matter where a sample is"
-At = tuple[int, int, int]
-"""Epoch, layer and dose, by their numbers."""
+At = tuple[int, int, int]  #: Epoch, layer and dose, by their numbers.
 
 
 @dataclass(frozen=True)
 class Options(points.Options):
     """What this experiment is made from beside data and networks; `keep` is 0, which is untrained, and the last."""
 
-    rows: int = 64
-    """samples of a concept that are steered"""
-    doses: tuple[float, ...] = (0.25, 0.5, 1.0, 2.0)
-    """in units of the difference to the sibling, or of z"""
+    rows: int = 64  #: samples of a concept that are steered
+    doses: tuple[float, ...] = (0.25, 0.5, 1.0, 2.0)  #: in units of the difference to the sibling, or of z
 
 
 def options(scale: str, seeds: int, training: TrainConfig) -> Options:
@@ -91,16 +86,13 @@ def options(scale: str, seeds: int, training: TrainConfig) -> Options:
 class Measured:
     """Mean changes of the prediction, by direction, and what they should be."""
 
+    #: on siblings: along own, random and features' directions
     concepts: Annotated[dict[str, Array], ("seed", "trained_on", "epoch", "layer", "side", "pair", "dose")]
-    """on siblings: along own, random and features' directions"""
+    #: on probed latents: along directions of probes of z and of fresh values
     latents: Annotated[dict[str, Array], ("seed", "trained_on", "epoch", "layer", "latent", "dose")]
-    """on probed latents: along directions of probes of z and of fresh values"""
-    true: Annotated[Array, ("side", "pair")]
-    """difference of mean y to the sibling"""
-    law: Annotated[Array, ("latent",)]
-    """change of y for a change of z by 1"""
-    pairs: dict[str, Ints]
-    """size, depth, fom, place and factor of each pair"""
+    true: Annotated[Array, ("side", "pair")]  #: difference of mean y to the sibling
+    law: Annotated[Array, ("latent",)]  #: change of y for a change of z by 1
+    pairs: dict[str, Ints]  #: size, depth, fom, place and factor of each pair
     latent_factor: Ints
     latent_place: Ints
     layers: list[str]

@@ -58,14 +58,11 @@ class Measured:
     """What was measured of every pair of siblings and every latent."""
 
     separation: Annotated[Array, ("seed", "epoch", "layer", "pair")]
-    mse: Annotated[Array, ("seed", "epoch", "layer", "latent", "target")]
-    """of probes, on held-out samples"""
-    baseline: Annotated[Array, ("latent", "target")]
-    """the same of the mean"""
+    mse: Annotated[Array, ("seed", "epoch", "layer", "latent", "target")]  #: of probes, on held-out samples
+    baseline: Annotated[Array, ("latent", "target")]  #: the same of the mean
     pair_place: Ints
     latent_place: Ints
-    fom: Floats
-    """by latent"""
+    fom: Floats  #: by latent
     layers: list[str]
     epochs: list[int]
     targets: list[str]

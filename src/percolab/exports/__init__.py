@@ -66,10 +66,10 @@ __getattr__, __dir__ = surface(__name__, __all__, _HOMES, extra="torch")
 
 # ---------------------------------------------------------------------- by name
 
+#: What writes each format, by the names that the command line has for it.
 WRITERS: Mapping[str, Callable[..., None]] = {
     "npz": to_npz, "parquet": to_parquet, "csv": to_csv, "hdf5": to_hdf5, "huggingface": to_parquet,
 }  # fmt: skip
-"""What writes each format, by the names that the command line has for it."""
 
 
 def files_of(form: str, dataset: AnyDataset | StoredDocuments, stem: PathLike) -> tuple[Path, ...]:

@@ -24,25 +24,24 @@ from percolab.model.recipe import Recipe
 from percolab.worlds.superposed import AnyDataset, Superposed
 from percolab.worlds.superposition import KIND
 
-EXPORT_BYTES = 1 << 24
-"""Bytes of X read, and written as one row group, at a time."""
+EXPORT_BYTES = 1 << 24  #: Bytes of X read, and written as one row group, at a time.
 EXPORT = "an export of percolab"
 
+#: Keys under which files keep, as JSON, the recipe, the provenance, the digest of all arrays, and the number of the
+#: factor whose truth they hold.
 RECIPE, PROVENANCE, DIGEST, FACTOR = (f"percolab.{word}" for word in ("recipe", "provenance", "sha256", "factor"))
-"""Keys under which files keep, as JSON, the recipe, the provenance, the digest of all arrays, and the number of the
-factor whose truth they hold."""
+#: Names of the files of each format after the stem; a slash puts them in a folder of that name.
 TAILS: Mapping[str, tuple[str, ...]] = {
     "npz": (".npz", "_gt_features.npz", "_gt_metadata.npz"),
     "parquet": ("/README.md", "/points.parquet", "/latents.parquet"),
     "csv": (".points.csv", ".latents.csv", ".recipe.json"),
     "hdf5": (".h5",),
 }
-"""Names of the files of each format after the stem; a slash puts them in a folder of that name."""
+#: The same for documents.
 DOCUMENT_TAILS: Mapping[str, tuple[str, ...]] = {
     "npz": (".npz",),
     "parquet": ("/README.md", "/documents.parquet", "/contexts.parquet"),
 }
-"""The same for documents."""
 VALUES = ("y", "latent_z", "point_z")
 FOREST = tuple(field.name for field in fields(Forest))
 

@@ -37,10 +37,8 @@ class PointTables:
     """The rows of a dataset, or the samples of a world, each a line of the first table; latents are the second."""
 
     data: AnyDataset
-    known: Truth
-    """the hierarchy that is exported, and the row of it that each sample has"""
-    factor: int | None
-    """which factor it is of, in a world"""
+    known: Truth  #: the hierarchy that is exported, and the row of it that each sample has
+    factor: int | None  #: which factor it is of, in a world
 
     @classmethod
     def of(cls, dataset: AnyDataset, factor: int | None) -> Self:

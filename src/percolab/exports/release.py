@@ -28,26 +28,20 @@ if TYPE_CHECKING:
 
 
 POINT_COLUMNS = ("y", "cluster_id", "cluster_size", "latent_tree_height")
-BLOCK_MEMBERSHIPS = 1 << 20
-"""Latent values made and written at a time."""
+BLOCK_MEMBERSHIPS = 1 << 20  #: Latent values made and written at a time.
 
 
 @dataclass(frozen=True, eq=False)
 class Release:
     """What the authors' files hold: points by cluster, the largest first, then by birth."""
 
-    X: NDArray[Any]
-    """(n, d) positions"""
-    y: NDArray[np.float64]
-    """(n,) targets"""
-    cluster_id: Ints
-    """(n,) birth order of the point's cluster"""
-    cluster_size: Ints
-    """(n,) number of points of the point's cluster"""
-    latent_tree_height: Ints
-    """(n,) number of latents above the point"""
+    X: NDArray[Any]  #: (n, d) positions
+    y: NDArray[np.float64]  #: (n,) targets
+    cluster_id: Ints  #: (n,) birth order of the point's cluster
+    cluster_size: Ints  #: (n,) number of points of the point's cluster
+    latent_tree_height: Ints  #: (n,) number of latents above the point
+    #: (n, number of latents) value of every latent that a point has, shallow latents first
     latent_values: scipy.sparse.csr_array
-    """(n, number of latents) value of every latent that a point has, shallow latents first"""
 
 
 def to_npz(

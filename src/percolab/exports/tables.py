@@ -19,8 +19,8 @@ from percolab.ground.validation import check_numbers
 from percolab.ground.version import __version__
 from percolab.worlds.superposed import AnyDataset
 
-MOST_TYPES = 1 << 26
-"""Bytes of the file with the recipe and the types of all columns of a CSV."""
+MOST_TYPES = 1 << 26  #: Bytes of the file with the recipe and the types of all columns of a CSV.
+#: What the README.md of a folder of the Hugging Face Hub says.
 CARD = """---
 pretty_name: {title}
 tags:
@@ -52,7 +52,6 @@ from datasets import load_dataset
 {recipe}
 ```
 """
-"""What the README.md of a folder of the Hugging Face Hub says."""
 
 
 def to_parquet(

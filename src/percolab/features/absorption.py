@@ -32,15 +32,13 @@ from percolab.ground.parallel import Task, run
 class Absorbers:
     """Where absorbers fire. A concept is an index, and on a row's path the deeper of two has the larger one."""
 
+    #: (F+1,) the lowest concepts that feature f absorbs from are lowest[first[f] : first[f + 1]], increasing
     first: Ints
-    """(F+1,) the lowest concepts that feature f absorbs from are lowest[first[f] : first[f + 1]], increasing"""
     lowest: Ints
+    #: (n,) for each position, the deepest concept over it that a feature firing there absorbs from; -1: none
     deepest: Ints
-    """(n,) for each position, the deepest concept over it that a feature firing there absorbs from; -1: none"""
-    feature: Ints
-    """(n,) that feature"""
-    second: Ints
-    """(n,) the same over all features but that one"""
+    feature: Ints  #: (n,) that feature
+    second: Ints  #: (n,) the same over all features but that one
 
 
 def on_edges(firing: Firing, concepts: Concepts, matches: Matches) -> Floats:

@@ -27,8 +27,7 @@ from percolab.ground.parallel import Task, run
 from percolab.rng.philox import CHANCE, STEP, block, mix
 from percolab.worlds.samples import shuffle
 
-RARE = 32
-"""Sets of at most 1 in this many rows are drawn row by row, larger ones as words of coins."""
+RARE = 32  #: Sets of at most 1 in this many rows are drawn row by row, larger ones as words of coins.
 
 
 def chance(firing: Firing, truth: ConceptIntervals, draws: int, seed: int, threads: int) -> Floats:

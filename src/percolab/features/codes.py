@@ -12,10 +12,8 @@ from numpy.typing import NDArray
 if TYPE_CHECKING:
     import scipy.sparse
 
-COPY_BYTES = 1 << 28
-"""Memory for one block of dense codes that must be copied: not float, or not stored row by row."""
-BLOCK_CELLS = 1 << 24
-"""Cells of a block of rows."""
+COPY_BYTES = 1 << 28  #: Memory for one block of dense codes that must be copied: not float, or not stored row by row.
+BLOCK_CELLS = 1 << 24  #: Cells of a block of rows.
 
 
 class Codes(ABC):

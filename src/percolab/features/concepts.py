@@ -29,18 +29,12 @@ class Labels:
     """
 
     forest: Forest
-    label: Ints
-    """(n,) label of each row, at least -1"""
-    first: Ints
-    """(n_latents,) first label of each latent"""
-    stop: Ints
-    """(n_latents,) one past its last label"""
-    contexts: Ints | None = None
-    """the latents that may be concepts, sorted; None: those of `Forest.concepts`"""
-    place: Ints | None = None
-    """(n,) of documents, document · length + position; None: rows are points"""
-    length: int = 1
-    """positions of a document"""
+    label: Ints  #: (n,) label of each row, at least -1
+    first: Ints  #: (n_latents,) first label of each latent
+    stop: Ints  #: (n_latents,) one past its last label
+    contexts: Ints | None = None  #: the latents that may be concepts, sorted; None: those of `Forest.concepts`
+    place: Ints | None = None  #: (n,) of documents, document · length + position; None: rows are points
+    length: int = 1  #: positions of a document
 
     def __len__(self) -> int:
         return self.label.size
@@ -83,18 +77,13 @@ class Concepts:
     concepts inside concept c are those from c + 1 to ``end[c]`` - 1.
     """
 
-    latent: Ints
-    """(C,) the latents, increasing"""
-    start: Ints
-    """(C,) first position"""
-    stop: Ints
-    """(C,) one past the last position"""
-    upper: Ints
-    """(C,) the nearest concept above, as an index into these columns; -1 where there is none"""
-    end: Ints
-    """(C,) one past the last concept inside"""
+    latent: Ints  #: (C,) the latents, increasing
+    start: Ints  #: (C,) first position
+    stop: Ints  #: (C,) one past the last position
+    upper: Ints  #: (C,) the nearest concept above, as an index into these columns; -1 where there is none
+    end: Ints  #: (C,) one past the last concept inside
+    #: (C,) whether summaries count it: it has at most 2/3 of the one above that they count, and not all rows
     summarised: NDArray[np.bool_]
-    """(C,) whether summaries count it: it has at most 2/3 of the one above that they count, and not all rows"""
 
     @property
     def size(self) -> Ints:
@@ -136,14 +125,10 @@ class Edges:
     Indices are unsigned: numba then skips the test for indices from the end, and loops over them are vectorised.
     """
 
-    edges: Ints
-    """(E,) increasing positions"""
-    start: NDArray[np.uint32]
-    """(C,) index of each concept's first position"""
-    stop: NDArray[np.uint32]
-    """(C,) index of one past its last"""
-    bin: NDArray[np.uint32]
-    """(n,) for each position, how many edges are not above it"""
+    edges: Ints  #: (E,) increasing positions
+    start: NDArray[np.uint32]  #: (C,) index of each concept's first position
+    stop: NDArray[np.uint32]  #: (C,) index of one past its last
+    bin: NDArray[np.uint32]  #: (n,) for each position, how many edges are not above it
 
 
 @dataclass(frozen=True, eq=False)
@@ -151,8 +136,7 @@ class ConceptIntervals:
     """The concepts over the given rows, as intervals of rows sorted by label."""
 
     labels: Labels
-    order: Ints
-    """(n,) the rows of the codes sorted by label: position p is row order[p]"""
+    order: Ints  #: (n,) the rows of the codes sorted by label: position p is row order[p]
     concepts: Concepts
     edges: Edges
 

@@ -26,20 +26,13 @@ TASKS_PER_THREAD = 8
 class Matches:
     """The best match of every concept and of every feature. -1 where F1 is 0 throughout."""
 
-    feature: Ints
-    """(C,) best feature of each concept"""
-    f1: Floats
-    """(C,) its F1"""
-    hits: Ints
-    """(C,) rows of the concept that it fires on"""
-    concept: Ints
-    """(F,) best concept of each feature, an index"""
-    feature_f1: Floats
-    """(F,) its F1"""
-    feature_hits: Ints
-    """(F,) rows of it that the feature fires on"""
-    purity: Floats
-    """(F,) best F1 over the concepts that summaries count"""
+    feature: Ints  #: (C,) best feature of each concept
+    f1: Floats  #: (C,) its F1
+    hits: Ints  #: (C,) rows of the concept that it fires on
+    concept: Ints  #: (F,) best concept of each feature, an index
+    feature_f1: Floats  #: (F,) its F1
+    feature_hits: Ints  #: (F,) rows of it that the feature fires on
+    purity: Floats  #: (F,) best F1 over the concepts that summaries count
 
 
 def even_ranges(count: int, threads: int) -> list[tuple[int, int]]:

@@ -20,11 +20,11 @@ from percolab.features.saes import SparseAutoencoder
 from percolab.ground import foreign_files
 from percolab.ground.validation import check_choice
 
+#: Classes of `dictionary_learning` that can be read.
 CLASSES = (
     "AutoEncoder", "AutoEncoderNew", "GatedAutoEncoder", "JumpReluAutoEncoder", "AutoEncoderTopK", "BatchTopKSAE",
     "MatryoshkaBatchTopKSAE",
 )  # fmt: skip
-"""Classes of `dictionary_learning` that can be read."""
 
 
 @dataclass
@@ -93,19 +93,15 @@ class Dictionary:
     """An autoencoder of `dictionary_learning`: a linear map, then a rule that says what fires."""
 
     kind: str
-    weight: Floats
-    """(d, features) of the encoder"""
-    offset: Floats
-    """(features,) of the encoder"""
-    centre: Floats
-    """(d,) what is subtracted before the encoder"""
+    weight: Floats  #: (d, features) of the encoder
+    offset: Floats  #: (features,) of the encoder
+    centre: Floats  #: (d,) what is subtracted before the encoder
     directions: Floats
     bias: Floats
-    threshold: Any = 0.0
-    """what must be exceeded: a number, or (features,)"""
+    threshold: Any = 0.0  #: what must be exceeded: a number, or (features,)
     k: int | None = None
+    #: of gated autoencoders, the factor and the offset of the magnitudes
     magnitude: tuple[Floats, Floats] | None = None
-    """of gated autoencoders, the factor and the offset of the magnitudes"""
 
     def encode(self, activations: Any) -> Any:
         """Return the codes."""

@@ -16,8 +16,7 @@ from percolab.features.thresholds import CARRIED, GOOD
 from percolab.ground.arrays import Floats, Ints
 from percolab.ground.compiled import kernel
 
-PARTS_BYTES = 1 << 27
-"""Memory for one block of the decoder's parts along concepts' directions."""
+PARTS_BYTES = 1 << 27  #: Memory for one block of the decoder's parts along concepts' directions.
 
 
 def concept_directions(truth: ConceptIntervals, activations: NDArray[Any]) -> Floats:

@@ -24,12 +24,10 @@ if TYPE_CHECKING:
     import scipy.sparse
 
 
+#: Shares of its firing rows on which a feature still fires, of which the best is chosen.
 SHARES = (1.0, 0.75, 0.5, 0.35, 0.2, 0.1, 0.05, 0.02)
-"""Shares of its firing rows on which a feature still fires, of which the best is chosen."""
-SHRINKAGE = 1e-3
-"""Of covariances, relative to their mean diagonal."""
-MOST_FITTED = 50_000
-"""Rows that a linear reading is fitted on."""
+SHRINKAGE = 1e-3  #: Of covariances, relative to their mean diagonal.
+MOST_FITTED = 50_000  #: Rows that a linear reading is fitted on.
 
 
 def sparse(codes: Any) -> scipy.sparse.csr_array:
@@ -71,8 +69,7 @@ def kept_shares(codes: scipy.sparse.csr_array) -> Floats:
 class Members:
     """Which of some rows are in which concepts."""
 
-    matrix: scipy.sparse.csr_array
-    """(C, n) 1 where a row is in a concept"""
+    matrix: scipy.sparse.csr_array  #: (C, n) 1 where a row is in a concept
 
     @classmethod
     def of(cls, labels: Labels, latents: Ints) -> Members:
@@ -106,12 +103,9 @@ class Members:
 class Counts:
     """Hits of every feature in every concept."""
 
-    hits: Floats
-    """(C, F)"""
-    fired: Floats
-    """(F,)"""
-    size: Ints
-    """(C,)"""
+    hits: Floats  #: (C, F)
+    fired: Floats  #: (F,)
+    size: Ints  #: (C,)
 
     @classmethod
     def of(cls, codes: scipy.sparse.csr_array, threshold: Any, members: Members) -> Counts:
@@ -227,8 +221,7 @@ def _discriminant(centred: Floats, difference: Floats) -> Floats:
 class Reading:
     """Linear discriminants: of each concept, the inverse covariance times its mean less the mean of all rows."""
 
-    weights: Floats
-    """(d, C)"""
+    weights: Floats  #: (d, C)
 
     @classmethod
     def fit(cls, values: NDArray[Any], members: Members) -> Reading:

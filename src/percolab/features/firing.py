@@ -20,12 +20,10 @@ from percolab.ground.arrays import Floats, Ints
 from percolab.ground.compiled import kernel
 from percolab.ground.parallel import Task, run
 
-PACKED_BYTES = 1 << 25
-"""Memory for the bits of one block of features, while dense codes are packed."""
-PACKED_WORDS = 256
-"""Words of a task that packs: 16,384 rows of a block of features."""
+PACKED_BYTES = 1 << 25  #: Memory for the bits of one block of features, while dense codes are packed.
+PACKED_WORDS = 256  #: Words of a task that packs: 16,384 rows of a block of features.
+#: Features on fewer than 1 of this many rows are lists: 32 bits per firing are then less than one bit per row.
 LISTED = 32
-"""Features on fewer than 1 of this many rows are lists: 32 bits per firing are then less than one bit per row."""
 
 
 class Columns(NamedTuple):
@@ -43,12 +41,9 @@ class Firing:
     """The firing rows of every feature, over positions 0 … n_rows - 1."""
 
     n_rows: int
-    fired: Ints
-    """(F,) number of rows each fires on"""
-    slot: Ints
-    """(F,) its row of `words`, or -1: it is a list"""
-    first: Ints
-    """(F+1,) its list is positions[first[f] : first[f + 1]]"""
+    fired: Ints  #: (F,) number of rows each fires on
+    slot: Ints  #: (F,) its row of `words`, or -1: it is a list
+    first: Ints  #: (F+1,) its list is positions[first[f] : first[f + 1]]
     positions: NDArray[np.int32]
     words: NDArray[np.uint64]
 

@@ -24,10 +24,9 @@ if TYPE_CHECKING:
     import scipy.sparse
 
 
-FEATURE_BYTES = 256
-"""Memory that the columns of one feature take at most."""
+FEATURE_BYTES = 256  #: Memory that the columns of one feature take at most.
+#: What a file of codes may hold, by the names that `score` takes.
 ARRAYS = ("codes", "rows", "directions", "bias", "activations")
-"""What a file of codes may hold, by the names that `score` takes."""
 
 
 # ---------------------------------------------------------------------- the truth
@@ -220,12 +219,9 @@ def check_threshold(threshold: Any, n_features: int) -> Floats:
 class Decoder:
     """How a method writes activations: codes @ directions + bias; with the activations themselves."""
 
-    directions: Floats
-    """(features, d)"""
-    bias: Floats
-    """(d,)"""
-    activations: NDArray[Any]
-    """(rows, d)"""
+    directions: Floats  #: (features, d)
+    bias: Floats  #: (d,)
+    activations: NDArray[Any]  #: (rows, d)
 
 
 def check_decoder(directions: Any, bias: Any, activations: Any, shape: tuple[int, int]) -> Decoder | None:

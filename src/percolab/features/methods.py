@@ -61,10 +61,8 @@ class KMeans(Decodes):
     k: int = 1
     seed: int = 0
     max_iterations: int = 50
-    batch_size: int | None = None
-    """rows of a mini-batch; None takes all rows in each step, which is better and slower"""
-    device: str | None = None
-    """cpu, cuda, cuda:N, or auto: a GPU where there is one; None: where the activations are"""
+    batch_size: int | None = None  #: rows of a mini-batch; None takes all rows in each step, which is better and slower
+    device: str | None = None  #: cpu, cuda, cuda:N, or auto: a GPU where there is one; None: where the activations are
     _model: Any = field(default=None, init=False, repr=False, compare=False)
 
     def fit(self, activations: Any) -> Self:
@@ -194,8 +192,7 @@ class ICA(_Components):
 class Neurons(Decodes):
     """The activations themselves; where some are negative, each in two halves by its sign."""
 
-    signed: bool | None = None
-    """whether in halves; None: if the activations of the fit have a negative one"""
+    signed: bool | None = None  #: whether in halves; None: if the activations of the fit have a negative one
 
     def fit(self, activations: Any) -> Self:
         """See whether activations are signed."""
@@ -255,8 +252,7 @@ class TrueDirections(_Projections):
     row's code is its k largest positive projections.
     """
 
-    labels: Labels
-    """of the rows of the fit"""
+    labels: Labels  #: of the rows of the fit
     k: int = 32
     min_size: int = 20
 
@@ -278,25 +274,20 @@ class Oracle(Decodes):
     It knows the rows beforehand, and takes from activations only that there are as many.
     """
 
-    dataset: Any
-    """a dataset, a forest, a world or a corpus, as for `score`"""
+    dataset: Any  #: a dataset, a forest, a world or a corpus, as for `score`
     rows: Any = None
     factor: int | None = None
     min_size: int = 20
     ratio: float = SUMMARY_RATIO
-    flipped: float = 0.0
-    """share of all rows, drawn for each feature, on which it does the opposite"""
+    flipped: float = 0.0  #: share of all rows, drawn for each feature, on which it does the opposite
+    #: share of the rows of each concept, drawn for it, on which the feature of the nearest concept above is silent
     absorbed: float = 0.0
-    """share of the rows of each concept, drawn for it, on which the feature of the nearest concept above is silent"""
-    split: int = 1
-    """features of each concept, which divide its rows at random"""
+    split: int = 1  #: features of each concept, which divide its rows at random
     seed: int = 0
-    documents: Documents | None = None
-    """with a corpus, the documents, and what is asked of them, as for `score`"""
+    documents: Documents | None = None  #: with a corpus, the documents, and what is asked of them, as for `score`
     about: str = "context"
     truth: str = "believed"
-    latent: NDArray[np.int64] = field(init=False, repr=False)
-    """the concept of each feature, after the fit"""
+    latent: NDArray[np.int64] = field(init=False, repr=False)  #: the concept of each feature, after the fit
 
     def fit(self, activations: Any) -> Self:
         """Find the concepts of the rows."""

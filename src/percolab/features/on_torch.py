@@ -16,8 +16,7 @@ from percolab.features.bits import WORD, words_for
 from percolab.features.codes import DeviceCodes
 from percolab.ground.arrays import Floats, Ints
 
-DEVICE_BYTES = {"cpu": 1 << 26, "cuda": 1 << 31}
-"""Memory for one block of features, 8 bytes per cell."""
+DEVICE_BYTES = {"cpu": 1 << 26, "cuda": 1 << 31}  #: Memory for one block of features, 8 bytes per cell.
 
 
 class TorchCodes(DeviceCodes):
@@ -72,10 +71,9 @@ class TorchCodes(DeviceCodes):
 # The same seed gives the same clusters on the same machine.
 
 
-DISTANCES = 1 << 28
-"""Distances that are held at once."""
+DISTANCES = 1 << 28  #: Distances that are held at once.
+#: Steps end when centres have moved by less than this share of the variance of the rows, as in scikit-learn.
 TOLERANCE = 1e-4
-"""Steps end when centres have moved by less than this share of the variance of the rows, as in scikit-learn."""
 
 
 def as_rows(activations: Any, device: torch.device) -> torch.Tensor:

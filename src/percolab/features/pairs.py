@@ -31,16 +31,12 @@ SLACK = 1e-9  # of bounds in float64: a pair too many costs time, one too few wo
 class Pairs:
     """Pairs of a feature and a concept, sorted by feature, then concept."""
 
-    candidate: Table
-    """(P, 3) feature, concept and hits, where the feature could extend the concept's union"""
+    candidate: Table  #: (P, 3) feature, concept and hits, where the feature could extend the concept's union
+    #: (F+1,) the concepts that feature f matches with F1 of at least `GOOD` are those from good_first[f] on
     good_first: Ints
-    """(F+1,) the concepts that feature f matches with F1 of at least `GOOD` are those from good_first[f] on"""
-    good: Ints
-    """these concepts, as indices"""
-    recovering: Ints
-    """(C,) number of features that recover each concept"""
-    recovered: Ints
-    """(F,) number of concepts that summaries count and each feature recovers"""
+    good: Ints  #: these concepts, as indices
+    recovering: Ints  #: (C,) number of features that recover each concept
+    recovered: Ints  #: (F,) number of concepts that summaries count and each feature recovers
 
 
 def find_pairs(firing: Firing, truth: ConceptIntervals, matches: Matches, threads: int) -> Pairs:

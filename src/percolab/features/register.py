@@ -22,6 +22,7 @@ from percolab.ground.extras import missing
 
 GROUP = "percolab.methods"
 
+#: Methods that come with percolab, by name.
 CLASSES: dict[str, type[Any]] = {
     "neurons": methods.Neurons,
     "kmeans": methods.KMeans,
@@ -37,7 +38,6 @@ CLASSES: dict[str, type[Any]] = {
     "true-directions": methods.TrueDirections,
     "pretrained": dictionaries.Pretrained,
 }
-"""Methods that come with percolab, by name."""
 
 
 def available() -> list[str]:
@@ -69,10 +69,10 @@ def find_method(name: str) -> type[Any]:
 # ---------------------------------------------------------------------- specs: a name with options
 
 
-TRUTHFUL = ("oracle", "true-directions")
-"""Methods that know the truth: ceilings and positive controls."""
+TRUTHFUL = ("oracle", "true-directions")  #: Methods that know the truth: ceilings and positive controls.
 
 _SAE = ("n_features", "steps", "batch_size", "lr")
+#: By name: the method, what it takes of the budget, and its other options.
 METHODS: Mapping[str, tuple[str, tuple[str, ...], Mapping[str, Any]]] = {
     "neurons": ("neurons", (), {}),
     "kmeans": ("kmeans", ("n_features",), {"batch_size": 16384, "max_iterations": 50}),
@@ -93,10 +93,8 @@ METHODS: Mapping[str, tuple[str, tuple[str, ...], Mapping[str, Any]]] = {
     "oracle-absorbed": ("oracle", (), {"absorbed": 0.3}),
     "oracle-split": ("oracle", (), {"split": 3}),
 }
-"""By name: the method, what it takes of the budget, and its other options."""
 
-CONSTANTS = {"True": True, "False": False, "None": None}
-"""Options that are neither numbers nor text."""
+CONSTANTS = {"True": True, "False": False, "None": None}  #: Options that are neither numbers nor text.
 
 
 @dataclass(frozen=True)
@@ -104,17 +102,15 @@ class Budget:
     """How large methods are and how long they train, where they have such options."""
 
     n_features: int = 4096
-    k: int = 32
-    """features that fire on a row"""
+    k: int = 32  #: features that fire on a row
     steps: int = 2000
     batch_size: int = 4096
     lr: float = 1e-3
-    n_components: int = 64
-    """of PCA and ICA; each gives two features"""
+    n_components: int = 64  #: of PCA and ICA; each gives two features
 
 
+#: For methods given by name without sizes, outside the benchmark.
 MODEST = Budget(n_features=512, k=16, steps=1000, batch_size=1024, lr=2e-3, n_components=32)
-"""For methods given by name without sizes, outside the benchmark."""
 
 
 @dataclass(frozen=True)

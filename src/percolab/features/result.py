@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 BINNED = ("size", "depth", "fom")
 COUNTS = ("concepts", "features", "dead", "dense")
+#: What the names in a summary mean, for pages.
 MEANINGS = (
     "Recovery is the mean over concepts of the best F1 of any feature, recovered the share above 0.8; chance is "
     "recovery with the rows, or whole documents, of every feature permuted. Purity is the mean over features of the "
@@ -27,7 +28,6 @@ MEANINGS = (
     "inside fires; absorption null is what independent misses would give; absorption edge is recall of the upper "
     "concept's feature outside the lower one minus inside. L0 is how many features fire on a row."
 )
-"""What the names in a summary mean, for pages."""
 CONTROL = (
     "chance is not the control: the control is the same method on an untrained network and on the raw input, see "
     "percolab.compare"
@@ -63,21 +63,19 @@ class Score:
 
     concepts: pandas.DataFrame
     features: pandas.DataFrame
+    #: Means over the concepts that are summarised and the features that live. ``recovery`` is the mean F1 of concepts
+    #: and ``recovered`` the share above 0.8; ``splitting`` the mean k of those that have a feature, ``split`` the share
+    #: with k > 1 of those whose union is above 0.8; ``features_per_concept`` how many features have F1 above 0.8 for a
+    #: recovered concept, ``concepts_per_feature`` the other way round; ``purity`` and ``pure`` the mean and the share
+    #: above 0.8 of features. ``concepts``, ``features``, ``dead`` and ``dense`` are counts, ``l0`` is how many features
+    #: fire on a row, ``explained_variance`` is there where a decoder was given.
     summary: dict[str, float]
-    """Means over the concepts that are summarised and the features that live.
-
-    ``recovery`` is the mean F1 of concepts and ``recovered`` the share above 0.8; ``splitting`` the mean k of those
-    that have a feature, ``split`` the share with k > 1 of those whose union is above 0.8; ``features_per_concept`` how
-    many features have F1 above 0.8 for a recovered concept, ``concepts_per_feature`` the other way round; ``purity``
-    and ``pure`` the mean and the share above 0.8 of features. ``concepts``, ``features``, ``dead`` and ``dense`` are
-    counts, ``l0`` is how many features fire on a row, ``explained_variance`` is there where a decoder was given."""
-    chance_draws: Floats
-    """(draws, concepts) best F1 in each draw of chance; their mean is the column"""
+    chance_draws: Floats  #: (draws, concepts) best F1 in each draw of chance; their mean is the column
+    #: what it was made with: rows, min_size, ratio, threshold, draws, seed; of documents also about and truth
     settings: dict[str, Any] = field(default_factory=dict)
-    """what it was made with: rows, min_size, ratio, threshold, draws, seed; of documents also about and truth"""
+    #: (rows,) for each row of the codes, the deepest concept over it that a feature firing there absorbs from, -1 for
+    #: none: a row of a concept with number i is absorbed where the concept's feature is silent and this is at least i
     absorbed_from: Ints = field(default_factory=lambda: np.empty(0, np.int64))
-    """(rows,) for each row of the codes, the deepest concept over it that a feature firing there absorbs from, -1 for
-    none: a row of a concept with number i is absorbed where the concept's feature is silent and this is at least i"""
 
     @property
     def counted(self) -> str:

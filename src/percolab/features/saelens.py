@@ -32,14 +32,10 @@ with needing("this method needs", "sae", "SAELens"), warnings.catch_warnings():
     from sae_lens.saes.sae import TrainStepInput
     from sae_lens.saes.topk_sae import act_times_W_dec
 
-ENCODED_CELLS = {"cpu": 1 << 24, "cuda": 1 << 28}
-"""Codes that are made at once."""
-SOFT = 0.8
-"""Least cosine of a decoder vector with its start, where the decoder is softly frozen."""
-COUNTED_STEPS = 2000
-"""Steps after which SAELens begins anew to count how many features fire on a row."""
-WARM_UP = 3
-"""Steps of a kind that are taken before it is recorded as a CUDA graph."""
+ENCODED_CELLS = {"cpu": 1 << 24, "cuda": 1 << 28}  #: Codes that are made at once.
+SOFT = 0.8  #: Least cosine of a decoder vector with its start, where the decoder is softly frozen.
+COUNTED_STEPS = 2000  #: Steps after which SAELens begins anew to count how many features fire on a row.
+WARM_UP = 3  #: Steps of a kind that are taken before it is recorded as a CUDA graph.
 
 
 def as_tensor(activations: Any, device: torch.device) -> torch.Tensor:

@@ -23,8 +23,7 @@ from percolab.ground.progress import Progress, silent
 from percolab.ground.text import shown
 from percolab.ground.validation import check_choice, check_integer, check_number, check_seed
 
-READ = ("standard", "gated", "jumprelu", "topk")
-"""Architectures that are read from folders, as SAELens names them."""
+READ = ("standard", "gated", "jumprelu", "topk")  #: Architectures that are read from folders, as SAELens names them.
 
 
 @dataclass
@@ -32,21 +31,19 @@ class SparseAutoencoder(Decodes):
     """An autoencoder of SAELens."""
 
     n_features: int = 4096
+    #: whether the weights of the "decoder" or the "encoder" stay as they were drawn, or, "soft", near it
     frozen: str | None = None
-    """whether the weights of the "decoder" or the "encoder" stay as they were drawn, or, "soft", near it"""
     steps: int = 5000
     batch_size: int = 4096
     lr: float = 3e-4
-    seed: int = 0
-    """of the initial weights and the order of the rows"""
+    seed: int = 0  #: of the initial weights and the order of the rows
     device: str = "auto"
+    #: the autoencoder, a ``sae_lens.SAE``, after the fit
     sae: Any = field(default=None, init=False, repr=False, compare=False)
-    """the autoencoder, a ``sae_lens.SAE``, after the fit"""
+    #: called with (stage, steps done, steps in all) during the fit
     progress: Progress = field(default_factory=lambda: silent, init=False, repr=False, compare=False)
-    """called with (stage, steps done, steps in all) during the fit"""
 
-    architecture: ClassVar[str] = ""
-    """SAELens' name of it"""
+    architecture: ClassVar[str] = ""  #: SAELens' name of it
 
     def options(self) -> dict[str, Any]:
         """Return what SAELens' configuration of this architecture is given, beside sizes."""
@@ -155,8 +152,8 @@ class BatchTopK(TopK):
 class Matryoshka(BatchTopK):
     """A BatchTopK whose first features must also do without the rest (Bussmann et al. 2025)."""
 
+    #: how many first features must do by themselves; None: a sixteenth of all, an eighth, a quarter and half
     widths: tuple[int, ...] | None = None
-    """how many first features must do by themselves; None: a sixteenth of all, an eighth, a quarter and half"""
 
     architecture: ClassVar[str] = "matryoshka_batchtopk"
 
@@ -173,8 +170,7 @@ class Matryoshka(BatchTopK):
 class JumpReLU(TopK):
     """Features above thresholds that are learned fire (Rajamanoharan et al. 2024), pulled towards k on a row."""
 
-    l0_coefficient: float = 1.0
-    """of 2 (L0 - k)² / k, the loss that pulls"""
+    l0_coefficient: float = 1.0  #: of 2 (L0 - k)² / k, the loss that pulls
 
     architecture: ClassVar[str] = "jumprelu"
 
@@ -192,8 +188,7 @@ class JumpReLU(TopK):
 class Gated(SparseAutoencoder):
     """One linear map gates which features fire, another says how much (Rajamanoharan et al. 2024)."""
 
-    l1_coefficient: float = 3.0
-    """of the sum of gates: the larger, the fewer fire"""
+    l1_coefficient: float = 3.0  #: of the sum of gates: the larger, the fewer fire
 
     architecture: ClassVar[str] = "gated"
 

@@ -20,6 +20,7 @@ from percolab.show import style
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+#: By number in the paper: the module and the function that draw the figure. The last one is not in the paper.
 FIGURES = {
     1: ("clusters_drawn", "data_model"),
     2: ("schematics", "bethe_lattice"),
@@ -30,12 +31,10 @@ FIGURES = {
     10: ("samplers", "timing"),
     11: ("clusters_drawn", "three_regimes"),
 }
-"""By number in the paper: the module and the function that draw the figure. The last one is not in the paper."""
 FILE_FORMATS = ("png", "pdf")
 
 
-OF_NETWORKS = (4, 5, 7)
-"""Figures of the paper that show a trained network; ``percolab reproduce`` draws them."""
+OF_NETWORKS = (4, 5, 7)  #: Figures of the paper that show a trained network; ``percolab reproduce`` draws them.
 
 
 def draw(number: int, *, quick: bool = False) -> Figure:

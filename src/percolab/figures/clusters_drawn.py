@@ -22,10 +22,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-WITH_BONDS = 40
-"""Least size of a cluster that is drawn with its bonds; of the others only the points."""
-PROJECTED = 10
-"""Number of clusters that the projection is made for."""
+WITH_BONDS = 40  #: Least size of a cluster that is drawn with its bonds; of the others only the points.
+PROJECTED = 10  #: Number of clusters that the projection is made for.
 GREYS = ("#6f6f6f", "#8c8c8c", "#a5a5a5", "#bbbbbb")
 DEGREES = {0.5: "below", 1.0: "critical", 2.0: "above"}
 SWEEP = (0.25, 0.5, 0.75, 0.9, 1.0, 1.1, 1.25, 1.5, 2.0, 2.5, 3.0)

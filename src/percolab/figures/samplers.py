@@ -32,10 +32,9 @@ Sampler = Callable[[int, int], Any]
 ENGINE_OF = {"cyclic coalescent": "paper", "top-down splitting": "native"}
 
 TRIALS = 5
+#: Least and largest number of points, and how many numbers in between, ends included.
 OURS, BASELINES = (100, 1_000_000, 9), (100, 100_000, 7)
-"""Least and largest number of points, and how many numbers in between, ends included."""
-SLOPE_FROM = 3000
-"""Sizes from which slopes are fitted: below, calling a function costs more than what it does."""
+SLOPE_FROM = 3000  #: Sizes from which slopes are fitted: below, calling a function costs more than what it does.
 
 
 def uniformity(quick: bool = False) -> Figure:

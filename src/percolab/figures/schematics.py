@@ -20,11 +20,11 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
+#: Share of occupied nodes, shells that are sampled, shells that are drawn, seed.
 PROB, DEPTH, DRAWN_SHELLS, LATTICE_SEED = 0.6, 15, 7, 5
-"""Share of occupied nodes, shells that are sampled, shells that are drawn, seed."""
 RUN_POINTS, RUN_SEED = 6, 3
+#: Light versions of the palette for blocks, dark enough to tell apart in grey with their outlines.
 FILLS = ("#cfe3f2", "#fbe3b5", "#bfe5d8", "#f0d9e6", "#dcdcdc", "#f6cdb8")
-"""Light versions of the palette for blocks, dark enough to tell apart in grey with their outlines."""
 Tree = tuple[str, tuple["Tree", ...]]
 
 CLASS_TREE: Tree = (
@@ -139,12 +139,9 @@ def _draw_lattice(
 class State:
     """The coalescent between two steps."""
 
-    cycle: tuple[int, ...]
-    """points in the order of the cycle"""
-    blocks: tuple[tuple[int, ...], ...]
-    """positions on the cycle of each block, in order"""
-    bonds: tuple[tuple[int, int], ...]
-    """pairs of points joined so far, the last one last"""
+    cycle: tuple[int, ...]  #: points in the order of the cycle
+    blocks: tuple[tuple[int, ...], ...]  #: positions on the cycle of each block, in order
+    bonds: tuple[tuple[int, int], ...]  #: pairs of points joined so far, the last one last
 
 
 def run(n: int, seed: int) -> list[State]:

@@ -14,8 +14,7 @@ Floats = NDArray[np.float64]
 class LazyArray:
     """An array that is read or made when it is indexed: what is known of it beforehand."""
 
-    shape: Any
-    """tuple of integers"""
+    shape: Any  #: tuple of integers
     dtype: Any
 
     @property

@@ -34,13 +34,10 @@ _INTERPRETED = getattr(config, "DISABLE_JIT", 0)
 if _INTERPRETED:
     machine.refuse(f"NUMBA_DISABLE_JIT must be 0, got {_INTERPRETED}: percolab's kernels work compiled only")
 
-MOST_SECONDS = 120.0
-"""How long to wait for kernels of another process before they are compiled here."""
+MOST_SECONDS = 120.0  #: How long to wait for kernels of another process before they are compiled here.
 
-_on_compiling: list[Callable[[], None]] = []
-"""Called once each, when a kernel is next compiled."""
-_logged: list[str] = []
-"""The notices of compiling that were logged."""
+_on_compiling: list[Callable[[], None]] = []  #: Called once each, when a kernel is next compiled.
+_logged: list[str] = []  #: The notices of compiling that were logged.
 
 
 def kernel(function: Callable[..., Any] | None = None, **options: Any) -> Any:

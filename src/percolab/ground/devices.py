@@ -13,8 +13,7 @@ import torch
 from percolab.ground import memory
 from percolab.ground.validation import check_numbers
 
-Device = str | torch.device
-"""A device, or its name: ``"auto"``, ``"cpu"``, ``"cuda"`` or ``"cuda:N"``."""
+Device = str | torch.device  #: A device, or its name: ``"auto"``, ``"cpu"``, ``"cuda"`` or ``"cuda:N"``.
 
 
 def choose_device(device: Device = "auto") -> torch.device:
@@ -35,8 +34,7 @@ def choose_device(device: Device = "auto") -> torch.device:
 # ---------------------------------------------------------------------- data on a device
 
 
-BLOCK_NUMBERS = 1 << 23
-"""Numbers that are read at a time."""
+BLOCK_NUMBERS = 1 << 23  #: Numbers that are read at a time.
 
 
 def device_name(device: torch.device) -> str:

@@ -25,18 +25,14 @@ from percolab.ground import locks
 
 PathLike = str | os.PathLike[str]
 
-LONGEST_NAME = 255
-"""Bytes of a file name, on every common file system."""
-SYNCED_AT_ONCE = 16
-"""Files that are brought to the disk at a time: it can do many as fast as one."""
-_LONG = 180
-"""Bytes of a name above which names beside it are shortened."""
+LONGEST_NAME = 255  #: Bytes of a file name, on every common file system.
+SYNCED_AT_ONCE = 16  #: Files that are brought to the disk at a time: it can do many as fast as one.
+_LONG = 180  #: Bytes of a name above which names beside it are shortened.
 
 
 # ---------------------------------------------------------------------- before the work
 _NOREPLACE, _EXCHANGE = 1, 2
-_HERE = -100
-"""Directory that relative paths start from: the current one (AT_FDCWD)."""
+_HERE = -100  #: Directory that relative paths start from: the current one (AT_FDCWD).
 _UNSUPPORTED = (errno.ENOSYS, errno.EINVAL, errno.ENOTSUP)
 
 

@@ -23,14 +23,12 @@ if TYPE_CHECKING:
 
 PathLike = str | os.PathLike[str]
 
-MOST_JSON = 1 << 20
-"""Bytes of a file of JSON; those of percolab have a few kilobytes."""
-MOST_DEPTH = 50
-"""Objects and lists inside each other; those of percolab have a dozen."""
+MOST_JSON = 1 << 20  #: Bytes of a file of JSON; those of percolab have a few kilobytes.
+MOST_DEPTH = 50  #: Objects and lists inside each other; those of percolab have a dozen.
 _FLAGS = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC  # opening must not wait for the other end of a pipe
 _ZIP = b"PK\x03\x04"
+#: The arrays of each format that is read from files, as SciPy names them.
 PARTS = {"csr": ("data", "indices", "indptr"), "csc": ("data", "indices", "indptr"), "coo": ("data", "row", "col")}
-"""The arrays of each format that is read from files, as SciPy names them."""
 
 
 class NotPlainError(OSError):

@@ -147,5 +147,5 @@ def _prefetch(for_writing):
     return fetch
 
 
+#: Both take an array of one dimension and an index that counts from its start; they do nothing else.
 prefetch, prefetch_to_read = _prefetch(1), _prefetch(0)
-"""Both take an array of one dimension and an index that counts from its start; they do nothing else."""

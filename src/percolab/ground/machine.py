@@ -8,12 +8,11 @@ import signal
 import sys
 from typing import NoReturn
 
+#: Bytes of addresses that the command line takes: libraries are mapped whole, and every thread has room set aside.
 LEAST_ADDRESSES = 2 * 10**9
-"""Bytes of addresses that the command line takes: libraries are mapped whole, and every thread has room set aside."""
 
 
-INTERRUPTED = 130
-"""Exit code of a command that the user interrupted."""
+INTERRUPTED = 130  #: Exit code of a command that the user interrupted.
 
 
 def be_quiet_if_interrupted() -> None:

@@ -8,8 +8,7 @@ from pathlib import Path
 
 import psutil
 
-NEGLIGIBLE = 1 << 24
-"""Bytes that any machine has; asking how many are free takes a tenth of a millisecond."""
+NEGLIGIBLE = 1 << 24  #: Bytes that any machine has; asking how many are free takes a tenth of a millisecond.
 _UNITS = ("bytes", "kB", "MB", "GB", "TB", "PB", "EB")
 _CGROUPS = Path("/sys/fs/cgroup")
 _OWN = Path("/proc/self/cgroup")

@@ -14,8 +14,8 @@ from percolab.ground.validation import check_integer
 
 Task = tuple[Callable[..., Any], tuple[Any, ...]]
 
+#: Tasks in flight per thread before the producer is held back: enough to keep all busy, few enough to bound memory.
 WAITING_PER_THREAD = 4
-"""Tasks in flight per thread before the producer is held back: enough to keep all busy, few enough to bound memory."""
 
 
 def thread_count(threads: int | None) -> int:

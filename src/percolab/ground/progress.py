@@ -15,15 +15,11 @@ from percolab.ground import compiled
 if TYPE_CHECKING:
     from rich.console import Console
 
-Progress = Callable[[str, int, int], None]
-"""Called with a stage, how much of it is done and how much there is."""
+Progress = Callable[[str, int, int], None]  #: Called with a stage, how much of it is done and how much there is.
 
-RATED = ("shards",)
-"""Stages of which the rate, in rows per second, is shown."""
-LINE_SECONDS = 10.0
-"""How often a line is written where there is no terminal; work that takes less writes none."""
-NOTEBOOK_SECONDS = 0.5
-"""How often the bar of a notebook is drawn again."""
+RATED = ("shards",)  #: Stages of which the rate, in rows per second, is shown.
+LINE_SECONDS = 10.0  #: How often a line is written where there is no terminal; work that takes less writes none.
+NOTEBOOK_SECONDS = 0.5  #: How often the bar of a notebook is drawn again.
 
 
 def silent(stage: str, done: int, total: int) -> None:

@@ -7,11 +7,10 @@ import unicodedata
 from collections.abc import Mapping
 from html import escape
 
+#: Unicode categories of what steers a terminal, hides or turns text round, or cannot be encoded.
 _OBEYED = frozenset(("Cc", "Cf", "Co", "Cs", "Zl", "Zp"))
-"""Unicode categories of what steers a terminal, hides or turns text round, or cannot be encoded."""
 
-LONGEST = 1000
-"""Characters of one line; an exception may quote a whole file."""
+LONGEST = 1000  #: Characters of one line; an exception may quote a whole file.
 
 
 def printable(text: str) -> str:

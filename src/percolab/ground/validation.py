@@ -68,8 +68,8 @@ def check_choice(name: str, value: object, choices: tuple[str, ...]) -> str:
     return str(value)
 
 
+#: scikit-learn's words for some of our keywords.
 ELSEWHERE = {"random_state": "seed", "n_samples": "n_points", "n_features": "dim"}
-"""scikit-learn's words for some of our keywords."""
 
 
 def check_keywords(owner: str, given: Iterable[str], known: Collection[str]) -> None:

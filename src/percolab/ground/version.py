@@ -11,8 +11,7 @@ from typing import Any
 
 __version__ = "0.1.0"
 
-PACKAGES = ("numpy", "numba")
-"""What decides about the numbers of a dataset."""
+PACKAGES = ("numpy", "numba")  #: What decides about the numbers of a dataset.
 
 
 def provenance(packages: Iterable[str] = PACKAGES, **facts: Any) -> dict[str, Any]:

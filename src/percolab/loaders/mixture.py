@@ -14,15 +14,12 @@ from numpy.typing import NDArray
 
 from percolab.ground.compiled import kernel
 
-Batch = tuple[NDArray[Any], ...]
-"""The same rows of several columns."""
+Batch = tuple[NDArray[Any], ...]  #: The same rows of several columns.
+#: Batches one after another. The consumer closes the generator, so that its threads end at once.
 Batches = Generator[Batch, None, None]
-"""Batches one after another. The consumer closes the generator, so that its threads end at once."""
-Room = Callable[[int], Batch]
-"""Returns memory for a number of rows of every column. Several threads call it."""
+Room = Callable[[int], Batch]  #: Returns memory for a number of rows of every column. Several threads call it.
 
-READERS = 4
-"""Parts that are read, or put together, at the same time, ahead of their use."""
+READERS = 4  #: Parts that are read, or put together, at the same time, ahead of their use.
 
 
 # ---------------------------------------------------------------------- ahead of their use

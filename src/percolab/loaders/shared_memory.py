@@ -28,8 +28,7 @@ from torch.multiprocessing.reductions import reduce_tensor
 
 from percolab.loaders.mixture import Batch, Room
 
-ALIGNED = 64
-"""Bytes that columns in a slot start at multiples of."""
+ALIGNED = 64  #: Bytes that columns in a slot start at multiples of.
 _COUNTER = np.dtype(np.int64)
 
 
@@ -154,8 +153,8 @@ ForkingPickler.register(SharedTensor, _send)  # which pickles what goes to anoth
 # ---------------------------------------------------------------------- in the process that receives
 
 
+#: Memories of other processes, by process, descriptor and inode, which tells one from an earlier one of that number.
 _MAPPED: dict[tuple[int, int, int], mmap.mmap] = {}
-"""Memories of other processes, by process, descriptor and inode, which tells one from an earlier one of that number."""
 
 
 def _attached(

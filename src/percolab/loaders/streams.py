@@ -34,12 +34,10 @@ from percolab.store import finished
 from percolab.store.locations import Location, absolute
 from percolab.store.stored_array import StoredArray
 
-Range = tuple[int, int]
-"""The first row and the one after the last."""
-BUFFER_BYTES = 1 << 28
-"""Size that a pool has unless `buffer_rows` says otherwise."""
+Range = tuple[int, int]  #: The first row and the one after the last.
+BUFFER_BYTES = 1 << 28  #: Size that a pool has unless `buffer_rows` says otherwise.
+#: Rows among which the order of blocks is drawn at a time; of them, all columns but X are in memory.
 OPEN_ROWS = 1 << 23
-"""Rows among which the order of blocks is drawn at a time; of them, all columns but X are in memory."""
 
 
 # ---------------------------------------------------------------------- reading

@@ -16,8 +16,7 @@ import numpy as np
 
 from percolab.ground.validation import check_choice, check_index, check_integer, check_number, check_seed, fill, plain
 
-Values = tuple[tuple[int, float], ...]
-"""Nodes, sorted, and the value that each is given."""
+Values = tuple[tuple[int, float], ...]  #: Nodes, sorted, and the value that each is given.
 
 
 class _Record:
@@ -150,8 +149,7 @@ class Turn(_OfLatent):
         return f"turn:{self.latent}={self.seed}"
 
 
-Edit = Do | Shift | Move | Turn
-"""A record of one edit."""
+Edit = Do | Shift | Move | Turn  #: A record of one edit.
 
 EDIT_KINDS: Mapping[str, type[Edit]] = {"do": Do, "shift": Shift, "move": Move, "turn": Turn}
 

@@ -37,20 +37,15 @@ class Forest:
     a latent is given as its own index; what can be either is given as a node. -1 says that there is none.
     """
 
-    cluster_start: Ints
-    """(C+1,) row offsets of the clusters"""
-    cluster_id: Ints
-    """(C,) birth order of the cluster in the attachment process"""
-    point_id: Ints
-    """(n,) birth order of the point in the attachment process"""
-    left_size: Ints
-    """(n-C,) number of points below the latent's left child"""
-    bond: Ints
-    """(n-C, 2) the two rows joined: the first inside the left interval, the second inside the right one"""
+    cluster_start: Ints  #: (C+1,) row offsets of the clusters
+    cluster_id: Ints  #: (C,) birth order of the cluster in the attachment process
+    point_id: Ints  #: (n,) birth order of the point in the attachment process
+    left_size: Ints  #: (n-C,) number of points below the latent's left child
+    bond: Ints  #: (n-C, 2) the two rows joined: the first inside the left interval, the second inside the right one
+    #: (E, 2) rows joined by bonds that close a cycle, cluster after cluster; none in a forest of trees
     extra_bond: Ints = field(default_factory=lambda: np.empty((0, 2), np.int64))
-    """(E, 2) rows joined by bonds that close a cycle, cluster after cluster; none in a forest of trees"""
+    #: (E,) the top of the cluster when each of these bonds came: the smallest latent known to hold both ends
     extra_latent: Ints = field(default_factory=lambda: np.empty(0, np.int64))
-    """(E,) the top of the cluster when each of these bonds came: the smallest latent known to hold both ends"""
 
     def __post_init__(self) -> None:
         for column in fields(self):

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 Index = int | np.integer[Any]
 Many = Sequence[int] | NDArray[Any]
+#: Values that one entry of the table of minima stands for: the table then takes less memory than the values.
 BLOCK = 64
-"""Values that one entry of the table of minima stands for: the table then takes less memory than the values."""
 
 
 @overload
@@ -181,10 +181,8 @@ def _pairs(forest: Forest, a: ArrayLike, b: ArrayLike) -> tuple[Ints, Ints, Ints
 class Ragged(NamedTuple):
     """Lists of different lengths, one after another."""
 
-    values: Ints
-    """all lists, joined"""
-    offsets: Ints
-    """(number of lists + 1,) list j is ``values[offsets[j]:offsets[j + 1]]``"""
+    values: Ints  #: all lists, joined
+    offsets: Ints  #: (number of lists + 1,) list j is ``values[offsets[j]:offsets[j + 1]]``
 
     def __repr__(self) -> str:
         return f"Ragged({self.offsets.size - 1:,} lists, {self.values.size:,} values)"
@@ -283,14 +281,10 @@ def common_latents(parting, table, a, b, out):
 class Walk:
     """The rows in the order of a walk along the bonds, cluster after cluster."""
 
-    place: Ints
-    """(n,) place of each row in the walk"""
-    depth: Ints
-    """(n,) by place: number of bonds from the first row of the cluster"""
-    above: Ints
-    """(n,) by place: the place of the row it hangs on, -1 for the first of a cluster"""
-    minima: Ints
-    """minima of `depth` over blocks"""
+    place: Ints  #: (n,) place of each row in the walk
+    depth: Ints  #: (n,) by place: number of bonds from the first row of the cluster
+    above: Ints  #: (n,) by place: the place of the row it hangs on, -1 for the first of a cluster
+    minima: Ints  #: minima of `depth` over blocks
 
     @classmethod
     def along(cls, cluster_start: Ints, bond: Ints, n_points: int) -> Self:

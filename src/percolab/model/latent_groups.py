@@ -20,8 +20,8 @@ from percolab.ground.validation import check_integer, listed
 if TYPE_CHECKING:
     from percolab.model.forest import Forest
 
+#: The least number of rows of a concept, and the largest share of the rows of the one above, by default.
 MIN_SIZE, RATIO = 20, 2 / 3
-"""The least number of rows of a concept, and the largest share of the rows of the one above, by default."""
 
 
 def concepts(forest: Forest, min_size: int = MIN_SIZE, ratio: float = RATIO, *, rows: ArrayLike | None = None) -> Ints:
@@ -119,14 +119,10 @@ def nest(latents, latent_size, present, ratio, kept, above):
 class Partition:
     """Groups of rows, in row order: disjoint intervals that cover all rows."""
 
-    nodes: Ints
-    """(G,) what each group is: row r as r, latent i as n_points + i"""
-    starts: Ints
-    """(G,) its first row"""
-    sizes: Ints
-    """(G,) its number of rows"""
-    groups: Ints
-    """(n,) the group of each row: what scikit-learn calls groups"""
+    nodes: Ints  #: (G,) what each group is: row r as r, latent i as n_points + i
+    starts: Ints  #: (G,) its first row
+    sizes: Ints  #: (G,) its number of rows
+    groups: Ints  #: (n,) the group of each row: what scikit-learn calls groups
 
     def __len__(self) -> int:
         return self.nodes.size

@@ -22,26 +22,19 @@ if TYPE_CHECKING:
     from percolab.model.forest import Forest
 
 
-MOMENT_BYTES = 1 << 22
-"""Bytes of rows read at a time."""
-KEPT_BYTES = 1 << 28
-"""Bytes of prefix sums kept at a time: columns are taken in blocks so that they stay below it."""
-CARRIED = 4
-"""What is carried for a column: its sum and its sum of squares, each as two doubles."""
+MOMENT_BYTES = 1 << 22  #: Bytes of rows read at a time.
+KEPT_BYTES = 1 << 28  #: Bytes of prefix sums kept at a time: columns are taken in blocks so that they stay below it.
+CARRIED = 4  #: What is carried for a column: its sum and its sum of squares, each as two doubles.
 
 
 @dataclass(frozen=True, eq=False)
 class Moments:
     """Sums, means and variances of columns over the rows of some latents. (k,) for a single column, else (k, w)."""
 
-    count: Ints
-    """(k,) number of rows"""
-    total: Floats
-    """sum over the rows"""
-    mean: Floats
-    """mean over the rows"""
-    variance: Floats
-    """mean squared distance from the mean"""
+    count: Ints  #: (k,) number of rows
+    total: Floats  #: sum over the rows
+    mean: Floats  #: mean over the rows
+    variance: Floats  #: mean squared distance from the mean
 
     def __repr__(self) -> str:
         columns = 1 if self.total.ndim == 1 else self.total.shape[1]

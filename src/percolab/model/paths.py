@@ -25,11 +25,9 @@ class Way:
 
     cluster: int
     latent: Ints
-    start: Ints
-    """first row of each latent's interval"""
+    start: Ints  #: first row of each latent's interval
     size: Ints
-    entry: Ints
-    """row where the walk enters it"""
+    entry: Ints  #: row where the walk enters it
 
     @property
     def interval(self) -> slice:
@@ -43,8 +41,7 @@ class Hanging:
 
     start: Ints
     stop: Ints
-    row: Ints
-    """row on which the interval hangs by a bond: one of the rows given, or of an interval before"""
+    row: Ints  #: row on which the interval hangs by a bond: one of the rows given, or of an interval before
 
 
 def way_to(forest: Forest, latent: int, root: int) -> Way:

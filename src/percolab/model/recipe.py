@@ -28,11 +28,11 @@ DEFAULT_DTYPE = {"native": "float32", "paper": "float64"}
 ENGINE_NAMES = tuple(DEFAULT_DTYPE)
 DEFAULT_ENGINE = "native"
 
+#: Probability of a new cluster at which attachment gives the critical exponent 5/2 (paper, Sec. 4).
 CRITICAL_CREATE_PROB = 1 / 3
-"""Probability of a new cluster at which attachment gives the critical exponent 5/2 (paper, Sec. 4)."""
 
+#: Seeds drawn for the user stay below 2^48: exact in any JSON reader, even after the offsets below.
 DRAWN_SEED_BITS = 48
-"""Seeds drawn for the user stay below 2^48: exact in any JSON reader, even after the offsets below."""
 
 
 @dataclass(frozen=True, init=False)
@@ -69,8 +69,7 @@ class Seeds:
         return cls(graph=seed, embed=seed + 10_000, value=seed + 20_000)
 
 
-SeedsLike = Seeds | int | np.integer[Any] | Mapping[str, int | None] | None
-"""What a `Recipe` takes as seeds."""
+SeedsLike = Seeds | int | np.integer[Any] | Mapping[str, int | None] | None  #: What a `Recipe` takes as seeds.
 
 
 def _as_seeds(seeds: object) -> Seeds:
@@ -325,6 +324,7 @@ class Recipe(Written):
 
 _PAPER_SEEDS = Seeds(graph=0, embed=10_000, value=20_000)
 
+#: The recipes of the paper's two datasets (Sec. 5 and App. B), by name.
 PRESETS: Mapping[str, Recipe] = MappingProxyType(
     {
         "paper-one-cluster": Recipe(200_000, 100, "one_cluster", seeds=_PAPER_SEEDS, engine="paper"),
@@ -333,4 +333,3 @@ PRESETS: Mapping[str, Recipe] = MappingProxyType(
         ),
     }
 )
-"""The recipes of the paper's two datasets (Sec. 5 and App. B), by name."""

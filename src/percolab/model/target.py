@@ -10,6 +10,7 @@ import numpy as np
 
 from percolab.ground.validation import check_choice, check_integer, fill
 
+#: The options of each kind of target.
 OPTIONS: Mapping[str, tuple[str, ...]] = {
     "sum": (),
     "silent": ("seed",),
@@ -18,14 +19,12 @@ OPTIONS: Mapping[str, tuple[str, ...]] = {
     "path_tokens": ("levels", "ratio"),
     "custom": ("dtype", "columns"),
 }
-"""The options of each kind of target."""
 TARGET_KINDS = tuple(OPTIONS)
-RULES = tuple(kind for kind in TARGET_KINDS if kind != "custom")
-"""The kinds that a recipe can make."""
+RULES = tuple(kind for kind in TARGET_KINDS if kind != "custom")  #: The kinds that a recipe can make.
 
 _DEFAULTS: Mapping[str, dict[str, Any]] = {"path_tokens": {"levels": 4, "ratio": 8}, "custom": {"dtype": "float64"}}
+#: The least value of every option that is an integer.
 _LEAST = {"seed": 0, "max_size": 1, "n_groups": 2, "levels": 1, "ratio": 2, "columns": 1}
-"""The least value of every option that is an integer."""
 
 
 @dataclass(frozen=True, init=False)

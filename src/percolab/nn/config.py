@@ -10,15 +10,13 @@ from typing import Any, ClassVar, NamedTuple, Self
 from percolab.corpora.corpus import HELD_OUT
 from percolab.ground.validation import check_choice, check_integer, check_number, check_seed
 
-SCALES = ("paper", "small")
-"""Scales that experiments come at: the paper's, and one for a laptop."""
-PROTOCOLS = ("random", "subtree")
-"""Ways of holding rows out from probes; see `percolab.nn.probing.probed_latents`."""
+SCALES = ("paper", "small")  #: Scales that experiments come at: the paper's, and one for a laptop.
+PROTOCOLS = ("random", "subtree")  #: Ways of holding rows out from probes; see `percolab.nn.probing.probed_latents`.
 
+#: FOM from which a second power law is fitted: below it, the smallest clusters are missing from multi-cluster data.
 FITTED_FOM = 10.0
-"""FOM from which a second power law is fitted: below it, the smallest clusters are missing from multi-cluster data."""
+#: Least number of untrained networks, and of draws of random features, that trained ones are compared with.
 UNTRAINED = 5
-"""Least number of untrained networks, and of draws of random features, that trained ones are compared with."""
 
 
 class TrainSeeds(NamedTuple):
@@ -33,26 +31,20 @@ class TrainSeeds(NamedTuple):
 class Training:
     """What determines training on any data: the shape of the network, the optimiser, the precision."""
 
-    d_model: int = 256
-    """width of the residual stream"""
+    d_model: int = 256  #: width of the residual stream
     n_blocks: int = 3
-    expansion: int = 4
-    """width of a block's hidden layer, in units of d_model"""
-    batch_size: int = 1024
-    """rows, or documents, of a step"""
-    lr: float = 1e-4
-    """largest learning rate of AdamW"""
-    min_lr: float = 1e-6
-    """learning rate at the end"""
+    expansion: int = 4  #: width of a block's hidden layer, in units of d_model
+    batch_size: int = 1024  #: rows, or documents, of a step
+    lr: float = 1e-4  #: largest learning rate of AdamW
+    min_lr: float = 1e-6  #: learning rate at the end
     weight_decay: float = 0.01
     seed: int = 42
+    #: whether matrix products on CUDA round their factors to TF32; the CPU always computes in float32
     tf32: bool = True
-    """whether matrix products on CUDA round their factors to TF32; the CPU always computes in float32"""
+    #: whether matrix products and activations on CUDA are in bfloat16; weights and their steps stay in float32
     bf16: bool = False
-    """whether matrix products and activations on CUDA are in bfloat16; weights and their steps stay in float32"""
 
-    unit: ClassVar[str]
-    """what the length of a run is counted in, epochs or steps"""
+    unit: ClassVar[str]  #: what the length of a run is counted in, epochs or steps
     _COUNTS: ClassVar[tuple[str, ...]] = ("d_model", "n_blocks", "expansion", "batch_size")
 
     def __post_init__(self) -> None:
@@ -85,8 +77,7 @@ class TrainConfig(Training):
     order_seed: int | None = None
 
     unit: ClassVar[str] = "epoch"
-    every: ClassVar[int] = 1
-    """units from one row of the history to the next"""
+    every: ClassVar[int] = 1  #: units from one row of the history to the next
     _COUNTS: ClassVar[tuple[str, ...]] = (*Training._COUNTS, "epochs")
 
     def __post_init__(self) -> None:
@@ -133,12 +124,10 @@ class CorpusTrainConfig(Training):
     n_heads: int = 4
     steps: int = 5000
     warmup: int = 200
+    #: number of the first document: a second training can go on with documents that the first one did not use
     first: int = 0
-    """number of the first document: a second training can go on with documents that the first one did not use"""
-    every: int = 100
-    """steps from one loss on held-out documents to the next"""
-    held_out: int = 512
-    """documents of this loss, and again as many others for the test at the end"""
+    every: int = 100  #: steps from one loss on held-out documents to the next
+    held_out: int = 512  #: documents of this loss, and again as many others for the test at the end
 
     unit: ClassVar[str] = "step"
     _COUNTS: ClassVar[tuple[str, ...]] = (*Training._COUNTS, "n_heads", "steps", "every", "held_out")
@@ -180,20 +169,15 @@ class ProbeConfig:
     """What determines the probes of a dataset's activations; the defaults are the paper's."""
 
     depths: tuple[int, ...] = tuple(range(0, 201, 5))
-    min_latent_size: int = 150
-    """points that a latent must have to be probed"""
-    alpha: float = 1.0
-    """strength of the ridge penalty on standardised activations"""
-    train_share: float = 0.7
-    """share of a depth's rows that the random protocol trains on"""
-    folds: int = 3
-    """number of parts that the subtree protocol deals subtrees to"""
+    min_latent_size: int = 150  #: points that a latent must have to be probed
+    alpha: float = 1.0  #: strength of the ridge penalty on standardised activations
+    train_share: float = 0.7  #: share of a depth's rows that the random protocol trains on
+    folds: int = 3  #: number of parts that the subtree protocol deals subtrees to
     seed: int = 42
     protocols: tuple[str, ...] = PROTOCOLS
-    draws: int = 5
-    """how many times values are drawn afresh and targets are permuted"""
+    draws: int = 5  #: how many times values are drawn afresh and targets are permuted
+    #: penalties that the subtree protocol chooses from, by holding out subtrees of its training rows
     subtree_alphas: tuple[float, ...] = (1.0, 1e2, 1e3, 1e4, 1e5)
-    """penalties that the subtree protocol chooses from, by holding out subtrees of its training rows"""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "depths", tuple(sorted({check_integer("depths", d, 0) for d in self.depths})))

@@ -21,11 +21,9 @@ from percolab.ground.validation import check_number
 Change = Callable[[torch.Tensor], torch.Tensor]
 Hook = Callable[[nn.Module, Any, Any], Any]
 
-LISTED = 12
-"""Most module names in a message."""
+LISTED = 12  #: Most module names in a message.
 
-_CLEAN = ContextVar("_CLEAN", default=False)
-"""Whether interventions are suspended, for the run of a source."""
+_CLEAN = ContextVar("_CLEAN", default=False)  #: Whether interventions are suspended, for the run of a source.
 
 
 @contextmanager

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
+#: Share of a cluster's points below which a latent is not drawn in the tree: it would be too narrow to be seen.
 SEEN_SHARE = 1 / 250
-"""Share of a cluster's points below which a latent is not drawn in the tree: it would be too narrow to be seen."""
 BLOCK_ROWS = 1 << 16
 
 

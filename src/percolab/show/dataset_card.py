@@ -28,14 +28,10 @@ from percolab.worlds.superposed import AnyDataset, Superposed, truth
 from percolab.worlds.superposition import Superposition
 
 EXPLORE = "Explore it: points in space beside the hierarchy"
-LISTED_CLUSTERS = 10
-"""Clusters that are listed."""
-MOST_DRAWN = 200_000
-"""Points of a cluster that is drawn; a larger one makes way for the next that is not."""
-DRAWN_SAMPLES = 4_000
-"""Samples that are drawn."""
-SAMPLE_SEED = 0
-"""What they are drawn with."""
+LISTED_CLUSTERS = 10  #: Clusters that are listed.
+MOST_DRAWN = 200_000  #: Points of a cluster that is drawn; a larger one makes way for the next that is not.
+DRAWN_SAMPLES = 4_000  #: Samples that are drawn.
+SAMPLE_SEED = 0  #: What they are drawn with.
 
 
 def card(

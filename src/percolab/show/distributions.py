@@ -18,16 +18,14 @@ from percolab.show import pages, style
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
+#: Least size that the power law is fitted to, as in the paper, since the size law is one only for large s; and the
+#: fewest clusters that it is fitted to.
 FITTED_SIZE, FEWEST_FITTED = 35, 50
-"""Least size that the power law is fitted to, as in the paper, since the size law is one only for large s; and the
-fewest clusters that it is fitted to."""
-EXACT_TO = 200
-"""Points of a cluster up to which the law of depths is exact; beyond, it is the limit."""
+EXACT_TO = 200  #: Points of a cluster up to which the law of depths is exact; beyond, it is the limit.
 PAPERS = "the normal law of the paper's targets for comparison"
-FEW_LABELS = 12
-"""Labels that are drawn as bars."""
+FEW_LABELS = 12  #: Labels that are drawn as bars.
+#: Sizes up to which the law of a random graph's clusters is added up; there are hardly any beyond.
 LARGEST_SUMMED = 1 << 22
-"""Sizes up to which the law of a random graph's clusters is added up; there are hardly any beyond."""
 
 
 def panels(dataset: Dataset) -> list[str]:

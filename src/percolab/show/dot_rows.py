@@ -17,14 +17,10 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 WIDTH = 6.4
-ROOMY = 16
-"""Dots of a panel up to which their series are named beside them; beyond, a legend names them."""
-APART, CLOSE = 0.2, 0.14
-"""Inches between the dots of a row, where series are named beside them and where not."""
-LETTERS = 12
-"""Of a legend, per inch."""
-SHARE = 0.8
-"""Of a row's height, what its dots take."""
+ROOMY = 16  #: Dots of a panel up to which their series are named beside them; beyond, a legend names them.
+APART, CLOSE = 0.2, 0.14  #: Inches between the dots of a row, where series are named beside them and where not.
+LETTERS = 12  #: Of a legend, per inch.
+SHARE = 0.8  #: Of a row's height, what its dots take.
 
 
 class Mark(NamedTuple):
@@ -41,17 +37,13 @@ class Panel:
     """Rows of dots over one axis."""
 
     rows: Sequence[str]
-    series: Mapping[str, Mapping[str, Mark]]
-    """for each series its marks, by row"""
+    series: Mapping[str, Mapping[str, Mark]]  #: for each series its marks, by row
     xlabel: str
     title: str = ""
-    zero: float | None = 0.0
-    """where a line says that there is nothing"""
+    zero: float | None = 0.0  #: where a line says that there is nothing
     log: bool = False
-    limits: tuple[float, float] | None = None
-    """ends of the axis; longer intervals run into its edge"""
-    colours: Mapping[str, str] = field(default_factory=dict)
-    """of series that have no role"""
+    limits: tuple[float, float] | None = None  #: ends of the axis; longer intervals run into its edge
+    colours: Mapping[str, str] = field(default_factory=dict)  #: of series that have no role
 
     @property
     def is_roomy(self) -> bool:

@@ -22,38 +22,28 @@ if TYPE_CHECKING:
     from matplotlib.cm import ScalarMappable
 
 
+#: Colours of latents above the coloured ones, and of points and latents in none of them.
 TRUNK, REST = "#333333", style.MIDDLE
-"""Colours of latents above the coloured ones, and of points and latents in none of them."""
 
-GROUP_SHARE = 0.03
-"""Share of a cluster's points that a group must have to get a colour."""
+GROUP_SHARE = 0.03  #: Share of a cluster's points that a group must have to get a colour.
+#: Values that every dataset has. z is the value of a point for points, and that of a latent for its bond.
 NAMED = ("y", "z")
-"""Values that every dataset has. z is the value of a point for points, and that of a latent for its bond."""
-WITHIN = 0.99
-"""Share of the values that the colour map tells apart; the rest gets its ends."""
+WITHIN = 0.99  #: Share of the values that the colour map tells apart; the rest gets its ends.
 
 
 @dataclass(frozen=True, eq=False)
 class Colouring:
     """Colours of a one-cluster forest."""
 
-    points: NDArray[Any]
-    """(n,) names or (n, 4) colours"""
-    latents: NDArray[Any]
-    """(n - 1,) of latents, hence of bonds"""
-    leaves: NDArray[Any]
-    """(n,) of the line from a point to its latent, in a tree"""
-    point_order: Ints
-    """in which points are drawn; what matters comes last"""
+    points: NDArray[Any]  #: (n,) names or (n, 4) colours
+    latents: NDArray[Any]  #: (n - 1,) of latents, hence of bonds
+    leaves: NDArray[Any]  #: (n,) of the line from a point to its latent, in a tree
+    point_order: Ints  #: in which points are drawn; what matters comes last
     bond_order: Ints
-    tree_order: Ints
-    """of latents, then of points"""
-    scale: ScalarMappable | None = None
-    """what a colour means, for a colour bar"""
-    name: str = ""
-    """of the values, for a colour bar"""
-    labels: tuple[tuple[str, str], ...] = ()
-    """colours and words, for a legend"""
+    tree_order: Ints  #: of latents, then of points
+    scale: ScalarMappable | None = None  #: what a colour means, for a colour bar
+    name: str = ""  #: of the values, for a colour bar
+    labels: tuple[tuple[str, str], ...] = ()  #: colours and words, for a legend
 
 
 # ---------------------------------------------------------------------- by latents

@@ -23,13 +23,11 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 LONG_LIST = 6
-WIDEST = 7
-"""Columns of numbers that fit side by side on a sheet of paper."""
+WIDEST = 7  #: Columns of numbers that fit side by side on a sheet of paper.
 DPI = 180
+#: Dots of an image for each of the page's, so that it is sharp on a phone too: an inch is 120 wide on the page.
 DOTS = 1.5
-"""Dots of an image for each of the page's, so that it is sharp on a phone too: an inch is 120 wide on the page."""
-FITS = 800
-"""Width of an image up to which its words can be read where it is made as narrow as a phone."""
+FITS = 800  #: Width of an image up to which its words can be read where it is made as narrow as a phone.
 
 
 def page(title: str, lead: str, body: Iterable[str], *, verdict: str = "", look: str = "", banner: str = "") -> bytes:

@@ -30,24 +30,24 @@ def text(name: str) -> str:
     return (HERE / name).read_text(encoding="utf-8")
 
 
+#: Okabe and Ito's colours, told apart with any colour vision; those used together also differ in lightness.
 BLACK, ORANGE, SKY, GREEN, YELLOW, BLUE, VERMILION, PURPLE = (
     "#000000", "#E69F00", "#56B4E9", "#009E73", "#F0E442", "#0072B2", "#D55E00", "#CC79A7",
 )  # fmt: skip
-"""Okabe and Ito's colours, told apart with any colour vision; those used together also differ in lightness."""
+#: The colours of things side by side, in this order; yellow is left out, too faint for thin lines.
 PALETTE = (BLUE, ORANGE, GREEN, PURPLE, SKY, VERMILION)
-"""The colours of things side by side, in this order; yellow is left out, too faint for thin lines."""
 INK, GREY, MIDDLE, FAINT = "#222222", "#8a8a8a", "#b5b5b5", "#d5d5d5"
+#: The colour of each role of a network, the same in all figures and pages; the order is that of legends.
 ROLES = {"trained": BLUE, "other": VERMILION, "untrained": ORANGE, "raw": GREEN, "permuted": GREY}
-"""The colour of each role of a network, the same in all figures and pages; the order is that of legends."""
-TRUTH = PURPLE
-"""The colour of what is true, beside what is believed."""
+TRUTH = PURPLE  #: The colour of what is true, beside what is believed.
+#: Other names of the roles, in figures of experiments.
 ALIASES = {
     "own": "trained", "own lexicon": "trained", "relevant": "trained", "other lexicon": "other", "irrelevant": "other",
     "raw input": "raw", "no network": "raw", "chance": "permuted", "control": "permuted",
 }  # fmt: skip
-"""Other names of the roles, in figures of experiments."""
+#: Words in the names of series that are drawn grey.
 CONTROLS = ("null", "random", "unrelated", "fresh", "permuted", "on its training rows")
-"""Words in the names of series that are drawn grey."""
+#: The colours of pages: reports and the explorer.
 PAGE = {
     "light": {
         "ground": "#ffffff", "ink": INK, "quiet": "#5c5c5c", "line": "#d8d8d8", "soft": "#f3f3f3", "strong": "#005a8c",
@@ -58,15 +58,11 @@ PAGE = {
         "rest": "#4a4a4a", "strong": "#7cc4f0", "good": "#58c9a6", "bad": "#ff8189", "mixed": "#e2af55",
     },
 }  # fmt: skip
-"""The colours of pages: reports and the explorer."""
+#: A filter for figures on a dark page: greys are inverted, and colours stay as they are, the more the purer they are. A
+#: channel c of a pixel becomes c + g (1 - 2 l), where l is the middle of its largest and its smallest channel and the
+#: greyness g is 1 less their difference.
 DARK_FIGURES = text("dark_figures.svg")
-"""A filter for figures on a dark page: greys are inverted, and colours stay as they are, the more the purer they are.
-
-A channel c of a pixel becomes c + g (1 - 2 l), where l is the middle of its largest and its smallest channel and the
-greyness g is 1 less their difference.
-"""
-CROWDED = 200
-"""Ratio of the ends of a logarithmic axis from which labels have room at powers of ten only."""
+CROWDED = 200  #: Ratio of the ends of a logarithmic axis from which labels have room at powers of ten only.
 MATPLOTLIB = ("figures need", "plot")
 
 

@@ -19,8 +19,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 
-LARGE = 20_000_000
-"""Points of a dataset on disk above which depths and targets are not read for a summary."""
+LARGE = 20_000_000  #: Points of a dataset on disk above which depths and targets are not read for a summary.
 
 
 def summarise(dataset: AnyDataset) -> dict[str, Any]:

@@ -106,8 +106,7 @@ class Remote:
     """The files at a URL, through obstore or fsspec."""
 
     is_local = False
-    LOOK_AGAIN_S = 1.0
-    """Seconds for which a stamp is believed: each look is a request."""
+    LOOK_AGAIN_S = 1.0  #: Seconds for which a stamp is believed: each look is a request.
 
     def __init__(self, url: Location) -> None:
         self.url = os.fspath(url)
@@ -170,8 +169,8 @@ class Remote:
         return Remote, (self.url,)
 
 
+#: The files of a store by key, as ``X/c/0/0``. A missing one raises FileNotFoundError, a wrong one StoreError.
 Source = Directory | Remote
-"""The files of a store by key, as ``X/c/0/0``. A missing one raises FileNotFoundError, a wrong one StoreError."""
 
 
 def source(location: Location) -> Source:

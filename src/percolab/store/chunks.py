@@ -20,16 +20,13 @@ from percolab.ground.text import one_line
 from percolab.store.byte_sources import Source
 from percolab.store.schema import DIGEST_BYTES, Layout, StoreError, is_packed
 
+#: Size a block of rows comes close to: large enough to stream, small enough to read a few rows from.
 CHUNK_BYTES = 1 << 22
-"""Size a block of rows comes close to: large enough to stream, small enough to read a few rows from."""
 DIGESTS_PER_CHUNK = 1 << 16
 CRC_BYTES = 4
-HEADER_BYTES = 16
-"""Bytes of the header of Blosc: the most by which packing makes a chunk longer."""
-THREADS = 4
-"""Threads that read back, or use a URL, where most of the time goes into waiting for answers."""
-SPARSE = 4
-"""Rows are read one by one if fewer than one row in `SPARSE` of their block is asked for."""
+HEADER_BYTES = 16  #: Bytes of the header of Blosc: the most by which packing makes a chunk longer.
+THREADS = 4  #: Threads that read back, or use a URL, where most of the time goes into waiting for answers.
+SPARSE = 4  #: Rows are read one by one if fewer than one row in `SPARSE` of their block is asked for.
 
 
 def layout_of(name: str, shape: tuple[int, ...], dtype: np.dtype[Any], cell: int) -> Layout:

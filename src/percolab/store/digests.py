@@ -19,10 +19,8 @@ from percolab.store.chunks import THREADS, Chunks
 from percolab.store.locations import Location
 from percolab.store.schema import DIGEST_BYTES, Content, StoreError
 
-Block = tuple[str, int]
-"""The name of an array and the number of one of its blocks."""
-Missing = dict[str, list[int]]
-"""The cells of each kind that are missing or damaged."""
+Block = tuple[str, int]  #: The name of an array and the number of one of its blocks.
+Missing = dict[str, list[int]]  #: The cells of each kind that are missing or damaged.
 
 
 def of_block(data: NDArray[Any]) -> bytes:
@@ -72,8 +70,7 @@ def recorded(source: Source, name: str, n_blocks: int, sha256: Mapping[str, Any]
 class Cells(ABC):
     """The cells of a store, complete or not, and the digests that they should have."""
 
-    cell: int
-    """rows of a cell"""
+    cell: int  #: rows of a cell
 
     @property
     @abstractmethod

@@ -96,8 +96,7 @@ class Complete(Cells):
         Where it is.
     """
 
-    identity: str
-    """digest of the description of the store, digests of the arrays included"""
+    identity: str  #: digest of the description of the store, digests of the arrays included
 
     def __init__(self, location: Location) -> None:
         self.given = location

@@ -16,10 +16,9 @@ if TYPE_CHECKING:
 
 Location = str | os.PathLike[str]
 
-LOCK = "percolab.lock"
-"""Key of the lock of a store at a URL, in that store; see `exclusion`."""
+LOCK = "percolab.lock"  #: Key of the lock of a store at a URL, in that store; see `exclusion`.
+#: Name of the file that Zarr writes before it renames it to its key; a killed writer leaves it.
 TEMPORARY = re.compile(r".+\.[0-9a-f]{32}\.partial")
-"""Name of the file that Zarr writes before it renames it to its key; a killed writer leaves it."""
 
 
 def local_path(location: Location) -> Path | None:

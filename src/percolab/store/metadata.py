@@ -24,8 +24,7 @@ from percolab.store.schema import FORMAT, Layout, StoredRecipe, StoreError
 from percolab.worlds.superposition import Superposition
 
 ROOT = "zarr.json"
-LARGEST_BLOCK = 1 << 26
-"""Bytes of a block, unless it is a single row: sixteen times what a writer makes."""
+LARGEST_BLOCK = 1 << 26  #: Bytes of a block, unless it is a single row: sixteen times what a writer makes.
 MOST_ROWS = 1 << 62
 TYPES = ("float32", "float64", *(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)))
 

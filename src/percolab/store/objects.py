@@ -14,10 +14,10 @@ from percolab.ground.text import one_line
 if TYPE_CHECKING:
     from obstore.store import ObjectStore
 
+#: Protocols that are spoken through obstore where it is installed; all others go through fsspec.
 SCHEMES = ("s3", "s3a", "gs", "az", "azure", "abfs", "abfss")
-"""Protocols that are spoken through obstore where it is installed; all others go through fsspec."""
+#: How long a request is tried again that the server does not answer, or answers that it is too busy.
 PATIENCE = timedelta(seconds=30)
-"""How long a request is tried again that the server does not answer, or answers that it is too busy."""
 CONNECT = timedelta(seconds=5)
 
 _state = {"used": False, "forked": False}

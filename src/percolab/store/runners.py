@@ -30,16 +30,12 @@ from percolab.ground.text import one_line
 from percolab.ground.validation import check_choice
 
 RUNNERS = ("local", "ray")
-MOST_DEATHS = 3
-"""A run is given up when this many workers died at the same task."""
-PATIENCE_S = 10.0
-"""Seconds that a worker has to leave by itself."""
-ANSWER_S = 3.0
-"""Seconds that a Ray cluster has to answer."""
+MOST_DEATHS = 3  #: A run is given up when this many workers died at the same task.
+PATIENCE_S = 10.0  #: Seconds that a worker has to leave by itself.
+ANSWER_S = 3.0  #: Seconds that a Ray cluster has to answer.
+#: What a client of gRPC says first: the preface of HTTP/2, and a frame of settings, which has type 4.
 _GREETING = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])
-"""What a client of gRPC says first: the preface of HTTP/2, and a frame of settings, which has type 4."""
-_WAITING = 1
-"""Tasks that wait, beyond one for each worker, so that none is idle."""
+_WAITING = 1  #: Tasks that wait, beyond one for each worker, so that none is idle.
 
 Function = Callable[[Any], Any]
 
@@ -89,16 +85,14 @@ def run(
 @dataclass(eq=False)
 class _Task:
     value: Any
-    deaths: int = 0
-    """workers that died of it, or at least with it"""
+    deaths: int = 0  #: workers that died of it, or at least with it
 
 
 @dataclass(frozen=True)
 class _Outcome:
     result: Any = None
     failure: Exception | None = None
-    is_ready: bool = False
-    """nothing was done yet"""
+    is_ready: bool = False  #: nothing was done yet
 
 
 class _Worker:

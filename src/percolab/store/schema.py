@@ -19,21 +19,22 @@ from percolab.worlds.superposition import Superposition
 
 FORMAT = 1
 
-Column = tuple[tuple[int, ...], np.dtype[Any]]
-"""The shape of a column and its type."""
+Column = tuple[tuple[int, ...], np.dtype[Any]]  #: The shape of a column and its type.
 
 FOREST_COLUMNS = ("cluster_start", "cluster_id", "point_id", "left_size", "bond")
 VALUE_COLUMNS = ("y", "latent_z", "point_z")
 COLUMNS = ("X", *VALUE_COLUMNS, *FOREST_COLUMNS)
 
+#: The arrays by what their rows are; also the name of their first dimension.
 ROW_KINDS = {
     "point": ("X", "y", "point_z", "point_id"),
     "latent": ("latent_z", "left_size", "bond"),
     "cluster": ("cluster_id",),
     "cluster_edge": ("cluster_start",),
 }
-"""The arrays by what their rows are; also the name of their first dimension."""
 
+#: Columns that only some datasets have, as ``extra/NAME``: what their rows are, and their type. They are written whole.
+#: The first three are fields of `Dataset.extra`, truth values as bytes; the last two are of the forest.
 EXTRA_COLUMNS: dict[str, tuple[str, np.dtype[Any]]] = {
     "source_row": ("point", np.dtype(np.int64)),
     "point_active": ("point", np.dtype(np.uint8)),
@@ -41,19 +42,13 @@ EXTRA_COLUMNS: dict[str, tuple[str, np.dtype[Any]]] = {
     "extra_bond": ("extra_bond", np.dtype(np.int64)),
     "extra_latent": ("extra_bond", np.dtype(np.int64)),
 }
-"""Columns that only some datasets have, as ``extra/NAME``: what their rows are, and their type. They are written whole.
-The first three are fields of `Dataset.extra`, truth values as bytes; the last two are of the forest."""
 PACKED = {*FOREST_COLUMNS, *EXTRA_COLUMNS, "rows", *(set(collection.COLUMNS) - {"floor"})}
 
-SAMPLE_COLUMNS = ("X", "y", "rows")
-"""Columns of a world, beside those of its factors, ``factors/K/NAME``."""
-CYCLE_COLUMNS = ("extra_bond", "extra_latent")
-"""Columns that the forest of a random graph has more than others."""
+SAMPLE_COLUMNS = ("X", "y", "rows")  #: Columns of a world, beside those of its factors, ``factors/K/NAME``.
+CYCLE_COLUMNS = ("extra_bond", "extra_latent")  #: Columns that the forest of a random graph has more than others.
 
-CELL = 1 << 16
-"""Rows that one writer owns."""
-CELL_POSITIONS = 1 << 22
-"""Positions of documents that one writer owns, unless a single document has more."""
+CELL = 1 << 16  #: Rows that one writer owns.
+CELL_POSITIONS = 1 << 22  #: Positions of documents that one writer owns, unless a single document has more.
 DIGEST_BYTES = 32
 
 
@@ -64,8 +59,7 @@ class StoreError(ValueError):
 class Content(NamedTuple):
     """What a store holds in cells, and what else it may hold."""
 
-    kinds: Mapping[str, tuple[str, ...]]
-    """the arrays by what their rows are"""
+    kinds: Mapping[str, tuple[str, ...]]  #: the arrays by what their rows are
     columns: tuple[str, ...]
     extra: tuple[str, ...]
 
@@ -78,10 +72,8 @@ class Content(NamedTuple):
 POINTS = Content(ROW_KINDS, COLUMNS, tuple(f"extra/{name}" for name in EXTRA_COLUMNS))
 DOCUMENTS = Content({"document": tuple(collection.COLUMNS)}, tuple(collection.COLUMNS), ())
 
-AnyRecipe = Recipe | DocumentRange
-"""What makes a store in cells: points on clusters, or documents."""
-StoredRecipe = AnyRecipe | Superposition
-"""What makes any store. A world is written whole: no array of it is in cells."""
+AnyRecipe = Recipe | DocumentRange  #: What makes a store in cells: points on clusters, or documents.
+StoredRecipe = AnyRecipe | Superposition  #: What makes any store. A world is written whole: no array of it is in cells.
 
 
 def content_of(recipe: object) -> Content:
@@ -110,8 +102,7 @@ class Layout:
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
     block_rows: int
-    packed: bool
-    """whether chunks are compressed; floats are not, since Gaussians do not shrink"""
+    packed: bool  #: whether chunks are compressed; floats are not, since Gaussians do not shrink
 
     @cached_property
     def row_bytes(self) -> int:

@@ -32,30 +32,21 @@ from percolab.store.locations import Location
 from percolab.store.schema import AnyRecipe, StoredRecipe, StoreError
 from percolab.store.unfinished import Unfinished
 
-Range = tuple[str, int, int]
-"""A kind of rows (see `schema.Content`), the first of them and the end."""
-Part = Points | Latents | DocumentRange
-"""What makes some rows of a kind."""
-WORK_BYTES = 64
-"""Bytes per position while documents and beliefs are made and written."""
+Range = tuple[str, int, int]  #: A kind of rows (see `schema.Content`), the first of them and the end.
+Part = Points | Latents | DocumentRange  #: What makes some rows of a kind.
+WORK_BYTES = 64  #: Bytes per position while documents and beliefs are made and written.
 
 
 @dataclass(frozen=True)
 class StoreReport:
     """What a run did."""
 
-    n_points: int
-    """points, or documents"""
-    n_clusters: int
-    """0 of documents"""
-    shards: int
-    """shards of the dataset"""
-    shards_made: int
-    """shards that were missing, wholly or in part"""
-    rows_made: int
-    """points, latents and clusters that were missing"""
-    peak_bytes: int
-    """peak memory of the largest worker"""
+    n_points: int  #: points, or documents
+    n_clusters: int  #: 0 of documents
+    shards: int  #: shards of the dataset
+    shards_made: int  #: shards that were missing, wholly or in part
+    rows_made: int  #: points, latents and clusters that were missing
+    peak_bytes: int  #: peak memory of the largest worker
 
 
 def generate_store(
@@ -248,8 +239,7 @@ class Shard:
 
     recipe: AnyRecipe
     store: Unfinished
-    parts: list[tuple[int, Part]]
-    """the first row of each, and what makes it"""
+    parts: list[tuple[int, Part]]  #: the first row of each, and what makes it
     threads: int | None
 
 
@@ -257,13 +247,11 @@ class Shard:
 class How:
     """How a store is made; nothing of it shows in the store."""
 
-    shards: int | None
-    """None: in this process"""
+    shards: int | None  #: None: in this process
     runner: str
     workers: int | None
     sync: bool
-    moved: bool
-    """it is moved to its target when it is complete, and synced then"""
+    moved: bool  #: it is moved to its target when it is complete, and synced then
 
 
 def _make_store(

@@ -14,10 +14,8 @@ from percolab.ground import memory
 from percolab.ground.arrays import LazyArray
 from percolab.store.chunks import THREADS, Chunks
 
-Needed = slice | NDArray[np.intp]
-"""Rows: a range with step 1, or growing numbers."""
-Job = tuple[int, Needed, slice]
-"""A block, rows of it, and where they go."""
+Needed = slice | NDArray[np.intp]  #: Rows: a range with step 1, or growing numbers.
+Job = tuple[int, Needed, slice]  #: A block, rows of it, and where they go.
 
 
 class StoredArray(LazyArray):

@@ -30,14 +30,10 @@ from percolab.nn.probing import siblings
 from percolab.study.measured import Reading, Units
 from percolab.study.subject import EVERY, DocumentView, Positions, View
 
-SPAN = 12
-"""Tokens of the other context, before the prediction that is read."""
-DOCUMENTS = 128
-"""Most documents of a pair, to fit and to try."""
-MOST_PAIRS = 64
-"""Most pairs of siblings."""
-STEPS, RATE = 60, 0.05
-"""Steps and learning rate of a learned subspace."""
+SPAN = 12  #: Tokens of the other context, before the prediction that is read.
+DOCUMENTS = 128  #: Most documents of a pair, to fit and to try.
+MOST_PAIRS = 64  #: Most pairs of siblings.
+STEPS, RATE = 60, 0.05  #: Steps and learning rate of a learned subspace.
 SIBLING, PROBE, LEARNED, RANDOM, WHOLE = SUBSPACES = "sibling", "probe", "learned", "random", "whole"
 
 
@@ -45,12 +41,10 @@ SIBLING, PROBE, LEARNED, RANDOM, WHOLE = SUBSPACES = "sibling", "probe", "learne
 class Swap:
     """Documents with one context from a position on, and by the same draws with its sibling's; both ways."""
 
+    #: (2n, positions) tokens: of the first n the context is the first of the pair, of the others the second
     base: torch.Tensor
-    """(2n, positions) tokens: of the first n the context is the first of the pair, of the others the second"""
-    exact: torch.Tensor
-    """(2n, V) exact distribution of the next token"""
-    first: int
-    """position from which on the two differ"""
+    exact: torch.Tensor  #: (2n, V) exact distribution of the next token
+    first: int  #: position from which on the two differ
 
     @property
     def source(self) -> torch.Tensor:
@@ -112,8 +106,7 @@ class _Fitted:
     model: nn.Module
     layer: str
     swap: Swap
-    values: torch.Tensor
-    """(2, rows, width) in either context"""
+    values: torch.Tensor  #: (2, rows, width) in either context
 
     @classmethod
     def to(cls, model: nn.Module, layer: str, swapped: Swap) -> _Fitted:
@@ -151,8 +144,8 @@ class _Fitted:
         return best
 
 
+#: Finds a direction in the activations of a pair; None is the whole layer.
 Direction = Callable[[_Fitted], torch.Tensor | None]
-"""Finds a direction in the activations of a pair; None is the whole layer."""
 
 
 class Interchange:

@@ -27,10 +27,9 @@ from percolab.ground.text import one_line
 from percolab.study.directory import SCHEMA, VERSION
 
 T = TypeVar("T")
+#: In a result, ``Annotated[Array, ("seed", "layer")]`` names the axes of an array for the tidy table.
 Array = NDArray[Any]
-"""In a result, ``Annotated[Array, ("seed", "layer")]`` names the axes of an array for the tidy table."""
-RECORD = "record.json"
-"""Entry of a cell's file that is no array of its result."""
+RECORD = "record.json"  #: Entry of a cell's file that is no array of its result.
 
 
 @dataclass(frozen=True)
@@ -39,31 +38,23 @@ class Here:
 
     device: str = "auto"
     progress: Progress = silent
-    scratch: Path | None = None
-    """directory for what can be resumed; None where nothing outlasts the cell"""
+    scratch: Path | None = None  #: directory for what can be resumed; None where nothing outlasts the cell
 
 
 @dataclass(frozen=True, eq=False)
 class Cell(Generic[T]):
     """One piece of work: all that decides about its result, and the function that computes it."""
 
-    name: str
-    """its file below the directory of cells"""
-    kind: type[T]
-    """dataclass of the result"""
-    make: Callable[..., T]
-    """called with `Here` and the results of `needs`; other processes must be able to find it"""
-    made_from: Mapping[str, Any]
-    """plain values, equal after a round trip through JSON"""
+    name: str  #: its file below the directory of cells
+    kind: type[T]  #: dataclass of the result
+    make: Callable[..., T]  #: called with `Here` and the results of `needs`; other processes must be able to find it
+    made_from: Mapping[str, Any]  #: plain values, equal after a round trip through JSON
     needs: tuple[Cell[Any], ...] = ()
+    #: whether it is wanted for itself; else it is computed only when a cell that needs it is missing
     lasting: bool = True
-    """whether it is wanted for itself; else it is computed only when a cell that needs it is missing"""
-    stage: str = ""
-    """what its time is counted as; its name, unless given"""
-    gpus: float = 1.0
-    """that it needs where there are any"""
-    rank: int = 0
-    """cells of a lower rank are computed first"""
+    stage: str = ""  #: what its time is counted as; its name, unless given
+    gpus: float = 1.0  #: that it needs where there are any
+    rank: int = 0  #: cells of a lower rank are computed first
 
 
 def cell_of(s: Any, name: str, kind: type[T], make: Callable[..., T], *needs: Cell[Any], **how: Any) -> Cell[T]:
@@ -81,8 +72,7 @@ class Made:
 
     seconds: float
     device: str
-    failed: str = ""
-    """why there is no result"""
+    failed: str = ""  #: why there is no result
 
 
 @dataclass(frozen=True, eq=False)
@@ -126,14 +116,12 @@ class Cells:
     directory: Path
     runner: Runner
     here: Here = field(default_factory=Here)
+    #: whether a cell that fails is kept with the reason and the others go on; else its fault is raised
     keep_failures: bool = False
-    """whether a cell that fails is kept with the reason and the others go on; else its fault is raised"""
-    until: float = float("inf")
-    """no cell is begun after this `time.monotonic`"""
-    again: frozenset[str] = frozenset()
-    """names of cells that are computed even if they are there"""
+    until: float = float("inf")  #: no cell is begun after this `time.monotonic`
+    again: frozenset[str] = frozenset()  #: names of cells that are computed even if they are there
+    #: records of files that were read, by file, time and size
     _known: dict[tuple[Path, int, int], dict[str, Any]] = field(default_factory=dict, repr=False)
-    """records of files that were read, by file, time and size"""
 
     def file(self, cell: Cell[Any]) -> Path:
         """Return where a cell is kept."""

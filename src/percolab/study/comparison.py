@@ -43,10 +43,9 @@ class Comparison:
     """What networks and controls show, and the contrasts between them."""
 
     cells: Sequence[Measured]
-    results: Sequence[Contrast]
-    """all contrasts"""
+    results: Sequence[Contrast]  #: all contrasts
+    #: the smallest effect of interest; None: 0.05 in log ratios, 0.01 in F1, R² and accuracy
     delta: float | None = None
-    """the smallest effect of interest; None: 0.05 in log ratios, 0.01 in F1, R² and accuracy"""
 
     @cached_property
     def table(self) -> pandas.DataFrame:

@@ -29,8 +29,7 @@ OWN_OTHER = "own - other"
 TRAINED_UNTRAINED = f"{TRAINED} - {UNTRAINED}"
 TRAINED_RAW = f"{TRAINED} - {RAW}"
 RAW_PERMUTED = f"{RAW} - {PERMUTED}"
-LEAST = 1e-12
-"""Smaller values are taken to be this before their logarithm is."""
+LEAST = 1e-12  #: Smaller values are taken to be this before their logarithm is.
 OVER_DRAWS, OF_THIS_DATA = "draws", "networks and units of this dataset"
 
 
@@ -43,10 +42,8 @@ class Contrast:
     reader: str
     measure: str
     estimate: Estimate
-    by_draw: Floats
-    """(D,) the mean of each draw"""
-    networks: int
-    """trained networks behind it, in all draws; for ``raw - permuted``, inputs"""
+    by_draw: Floats  #: (D,) the mean of each draw
+    networks: int  #: trained networks behind it, in all draws; for ``raw - permuted``, inputs
 
     @property
     def interval_over(self) -> str:
@@ -78,8 +75,7 @@ class Contrast:
 class _Difference:
     """A contrast in one draw."""
 
-    values: Floats
-    """(networks, units) differences, factor after factor; NaN where a network or a unit has none"""
+    values: Floats  #: (networks, units) differences, factor after factor; NaN where a network or a unit has none
     place: Ints
     factor: Ints
     networks: int

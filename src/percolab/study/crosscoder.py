@@ -37,12 +37,9 @@ if TYPE_CHECKING:
     import pandas
     from matplotlib.figure import Figure
 
-MATCHED = 0.5
-"""A concept is matched by a feature whose F1 is above this."""
-FIRST, BOTH, SECOND = OWNERS = "first", "both", "second"
-"""Who has a concept, in the order of shares: 0, 1/2 and 1."""
-LEAST_ROWS = 20
-"""Fewest firings of a feature that is listed as one-sided."""
+MATCHED = 0.5  #: A concept is matched by a feature whose F1 is above this.
+FIRST, BOTH, SECOND = OWNERS = "first", "both", "second"  #: Who has a concept, in the order of shares: 0, 1/2 and 1.
+LEAST_ROWS = 20  #: Fewest firings of a feature that is listed as one-sided.
 LISTED = 12
 
 
@@ -95,20 +92,16 @@ def _form(values: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
 class Difference:
     """What two networks do not share. Made by `diff`; all tables are of rows that the crosscoder was not fitted on."""
 
+    #: one row for each feature: feature, share, fired (on how many rows), activation (mean where it fires)
     features: pandas.DataFrame
-    """one row for each feature: feature, share, fired (on how many rows), activation (mean where it fires)"""
+    #: one row for each concept of the corpus, where it is known what networks were trained on: lexicon, latent, size,
+    #: feature (the best match), f1, share (of that feature), owner (first, both or second), said (the owner that the
+    #: share is nearest to)
     concepts: pandas.DataFrame | None
-    """one row for each concept of the corpus, where it is known what networks were trained on: lexicon, latent, size,
-    feature (the best match), f1, share (of that feature), owner (first, both or second), said (the owner that the share
-    is nearest to)"""
-    codes: scipy.sparse.csc_array = field(repr=False)
-    """(rows, features)"""
-    shape: tuple[int, ...]
-    """of the rows: (documents, positions), or (rows,)"""
-    tokens: Any = field(default=None, repr=False)
-    """(documents, positions), where inputs are tokens"""
-    numbers: Any = field(default=None, repr=False)
-    """(documents,) their numbers, or the numbers of rows"""
+    codes: scipy.sparse.csc_array = field(repr=False)  #: (rows, features)
+    shape: tuple[int, ...]  #: of the rows: (documents, positions), or (rows,)
+    tokens: Any = field(default=None, repr=False)  #: (documents, positions), where inputs are tokens
+    numbers: Any = field(default=None, repr=False)  #: (documents,) their numbers, or the numbers of rows
 
     @property
     def matched(self) -> pandas.DataFrame:
@@ -309,8 +302,7 @@ class _Rows:
     """The inputs of both networks, as sources of activations read them."""
 
     inputs: Any
-    shape: tuple[int, ...]
-    """(documents, positions), or (rows,)"""
+    shape: tuple[int, ...]  #: (documents, positions), or (rows,)
     first_number: int = 0
     has_tokens: bool = False
 

@@ -17,12 +17,10 @@ from percolab.ground import foreign_files, locks
 from percolab.ground.files import check_plain, sweep, write_json
 from percolab.ground.text import shown
 
-CLAIM = "experiment.json"
-"""File that says which study a directory holds."""
+CLAIM = "experiment.json"  #: File that says which study a directory holds.
+#: Of the files that a study writes; a later version may refuse what an earlier one wrote, and says so.
 SCHEMA, VERSION = "percolab study", 1
-"""Of the files that a study writes; a later version may refuse what an earlier one wrote, and says so."""
-MOST_BYTES = 1 << 26
-"""Of a file of plain values."""
+MOST_BYTES = 1 << 26  #: Of a file of plain values.
 CELLS, TRAINING, FIGURES, RESULTS, REPORT, TABLE = (
     "cells",
     "training",
@@ -31,8 +29,8 @@ CELLS, TRAINING, FIGURES, RESULTS, REPORT, TABLE = (
     "report.html",
     "table.parquet",
 )
+#: What a study makes beside its claim; of another study this is all that is ever removed.
 MADE = {CELLS, TRAINING, FIGURES, RESULTS, REPORT, TABLE}
-"""What a study makes beside its claim; of another study this is all that is ever removed."""
 
 
 @contextmanager

@@ -12,10 +12,8 @@ import numpy as np
 from percolab.ground.text import counted
 from percolab.intervals import Estimate, over_seeds, verdict
 
-ENOUGH = 3
-"""Draws, or networks, from which an interval over them means something."""
-LOCAL = ("bin", "at", "concepts")
-"""Names that depend on the draw of the data."""
+ENOUGH = 3  #: Draws, or networks, from which an interval over them means something.
+LOCAL = ("bin", "at", "concepts")  #: Names that depend on the draw of the data.
 
 
 VERDICTS = ("found", "not found", "found, with the other sign")
@@ -27,10 +25,8 @@ class Row:
 
     estimate: Estimate
     names: dict[str, Any] = field(default_factory=dict)
-    band: bool = False
-    """whether the interval is where single draws of a null fall"""
-    by_draw: tuple[float, ...] = ()
-    """the number in each draw of the data, where there are several"""
+    band: bool = False  #: whether the interval is where single draws of a null fall
+    by_draw: tuple[float, ...] = ()  #: the number in each draw of the data, where there are several
 
     def __getitem__(self, name: str) -> Any:
         return self.names[name]
@@ -74,19 +70,15 @@ class Line:
 
     what: str
     row: Row
-    sign: int = 1
-    """sign of the effect, if there is one"""
-    nothing: float = 0.0
-    """the null value of the estimate"""
+    sign: int = 1  #: sign of the effect, if there is one
+    nothing: float = 0.0  #: the null value of the estimate
+    #: where its interval is a band of single draws of the null, an effect must be outside of it
     control: Row | None = None
-    """where its interval is a band of single draws of the null, an effect must be outside of it"""
     control_words: str = ""
-    note: str = ""
-    """what stands in place of a control"""
+    note: str = ""  #: what stands in place of a control
+    #: what is said of an effect with the expected sign, of none, and of one with the other sign
     answers: tuple[str, str, str] = VERDICTS
-    """what is said of an effect with the expected sign, of none, and of one with the other sign"""
-    ruled: str = ""
-    """the verdict, where a rule of the experiment's own decides"""
+    ruled: str = ""  #: the verdict, where a rule of the experiment's own decides
 
     @property
     def verdict(self) -> str:

@@ -47,20 +47,16 @@ if TYPE_CHECKING:
 
 O = TypeVar("O")  # noqa: E741
 PACKAGES = (*training_run.PACKAGES, "scikit-learn", "pandas")
-Results = Mapping[str, Any]
-"""Results of the cells of one draw that last, by name."""
+Results = Mapping[str, Any]  #: Results of the cells of one draw that last, by name.
 
 
 @dataclass(frozen=True, eq=False)
 class Found:
     """What was found in one draw of the data."""
 
-    rows: list[Row]
-    """estimates with intervals"""
-    training: dict[str, Any]
-    """the networks behind them: how many, and their scores"""
-    details: Any = None
-    """what an experiment's own sections are made from"""
+    rows: list[Row]  #: estimates with intervals
+    training: dict[str, Any]  #: the networks behind them: how many, and their scores
+    details: Any = None  #: what an experiment's own sections are made from
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,37 +65,27 @@ class Experiment(Generic[O]):
 
     name: str
     words: report.Words
-    data: tuple[str, ...]
-    """data that it can be run on; the first is the default"""
-    options: Callable[[str, int, Any], O]
-    """its own settings, from scale, number of seeds and training"""
+    data: tuple[str, ...]  #: data that it can be run on; the first is the default
+    options: Callable[[str, int, Any], O]  #: its own settings, from scale, number of seeds and training
+    #: what is computed for one draw of the data, from its settings, and the result of `first`
     cells: Callable[..., Sequence[Cell[Any]]]
-    """what is computed for one draw of the data, from its settings, and the result of `first`"""
-    analyse: Callable[[Settings[O], Results], Found]
-    """estimates of one draw, from the results of its cells"""
+    analyse: Callable[[Settings[O], Results], Found]  #: estimates of one draw, from the results of its cells
+    #: the estimates that answer the question, the one that matters most first
     headline: Callable[[Sequence[Row], Settings[O]], list[Line]]
-    """the estimates that answer the question, the one that matters most first"""
+    #: pictures of the estimates, the one that answers the question first
     draw: Callable[[Sequence[Row], Settings[O]], dict[str, pictures.Picture]] = lambda rows, settings: {}
-    """pictures of the estimates, the one that answers the question first"""
-    details: Callable[[Sequence[Found], Settings[O]], Details] | None = None
-    """tables and pictures of its own"""
+    details: Callable[[Sequence[Found], Settings[O]], Details] | None = None  #: tables and pictures of its own
+    #: where the other cells depend on the data: the cell that they depend on
     first: Callable[[Settings[O]], Cell[Any]] | None = None
-    """where the other cells depend on the data: the cell that they depend on"""
     least_seeds: int = 2
-    usual_seeds: Mapping[str, int] = field(default_factory=lambda: {"paper": 5, "small": 5})
-    """by scale"""
-    own_networks: bool = False
-    """whether it can be run on networks of one's own"""
-    recorded: bool = False
-    """whether activations that were recorded elsewhere can take the place of its networks"""
-    several: bool = False
-    """whether it is run on several of its data at once"""
-    training: Callable[[str, str], Any] = scales.training
-    """how networks are trained, by data and scale"""
-    call: str = "represent {name}"
-    """the command that runs it"""
+    usual_seeds: Mapping[str, int] = field(default_factory=lambda: {"paper": 5, "small": 5})  #: by scale
+    own_networks: bool = False  #: whether it can be run on networks of one's own
+    recorded: bool = False  #: whether activations that were recorded elsewhere can take the place of its networks
+    several: bool = False  #: whether it is run on several of its data at once
+    training: Callable[[str, str], Any] = scales.training  #: how networks are trained, by data and scale
+    call: str = "represent {name}"  #: the command that runs it
+    #: whether estimates are made of the cells that are there, before all are; and a cell that fails stops no other
     in_parts: bool = False
-    """whether estimates are made of the cells that are there, before all are; and a cell that fails stops no other"""
 
     def settings(
         self,
@@ -310,13 +296,10 @@ def _one_line_for_cells_of_others(cells: Path) -> Iterator[None]:
 class Details:
     """What an experiment shows beside its estimates."""
 
-    sections: list[str]
-    """HTML"""
-    values: dict[str, Any]
-    """more numbers for results.json"""
+    sections: list[str]  #: HTML
+    values: dict[str, Any]  #: more numbers for results.json
     drawn: dict[str, pictures.Picture]
-    tables: dict[str, pandas.DataFrame]
-    """written as CSV and Parquet, by name"""
+    tables: dict[str, pandas.DataFrame]  #: written as CSV and Parquet, by name
 
 
 @dataclass(frozen=True, eq=False)

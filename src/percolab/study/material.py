@@ -34,8 +34,8 @@ from percolab.worlds.superposed import AnyDataset, Truth, truth
 MOST_SCORED = 20_000
 
 
+#: The data that were made last, which the next cell most likely wants too.
 _LAST: dict[tuple[AnyRecipe, str], AnyDataset] = {}
-"""The data that were made last, which the next cell most likely wants too."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,8 +45,7 @@ class Look:
     model: Any
     epoch: int
     layer: str
-    A: torch.Tensor
-    """(n, width) activations of every row"""
+    A: torch.Tensor  #: (n, width) activations of every row
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,8 +54,7 @@ class Material:
 
     settings: Settings[Any]
     here: Here = Here()  # noqa: RUF009  # frozen
-    number: int = 0
-    """which of the study's data"""
+    number: int = 0  #: which of the study's data
 
     @property
     def progress(self) -> Progress:

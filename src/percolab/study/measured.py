@@ -13,22 +13,19 @@ from percolab.ground.arrays import Floats, Ints
 if TYPE_CHECKING:
     import pandas
 
+#: Roles of networks: `permuted` is the raw input with its rows in another order, which holds nothing.
 ROLES = TRAINED, UNTRAINED, RAW, OTHER, PERMUTED = "trained", "untrained", "raw", "other", "permuted"
-"""Roles of networks: `permuted` is the raw input with its rows in another order, which holds nothing."""
+#: Measures that are compared by log ratios; all others are compared by differences.
 LOGARITHMIC = ("separation", "error")
-"""Measures that are compared by log ratios; all others are compared by differences."""
-LOWER_IS_BETTER = ("error",)
-"""Measures of which a network has more where they are less."""
+LOWER_IS_BETTER = ("error",)  #: Measures of which a network has more where they are less.
 
 
 @dataclass(frozen=True, eq=False)
 class Units:
     """What a reader gives one value for: concepts, latents, or pairs of siblings of one hierarchy."""
 
-    number: Ints
-    """(U,) latents; of pairs, the latent above them"""
-    place: Ints
-    """(U,) a place in leaf order: units that are near each other are kin, and count together in intervals"""
+    number: Ints  #: (U,) latents; of pairs, the latent above them
+    place: Ints  #: (U,) a place in leaf order: units that are near each other are kin, and count together in intervals
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,18 +34,15 @@ class Measured:
 
     draw: int
     role: str
+    #: factor or lexicon that the network was trained on; None for a network of no particular one
     trained_on: int | None
-    """factor or lexicon that the network was trained on; None for a network of no particular one"""
-    seed: int
-    """place of the network in its list"""
+    seed: int  #: place of the network in its list
     layer: str
     reader: str
     measure: str
-    factor: int
-    """factor or lexicon that the units belong to"""
+    factor: int  #: factor or lexicon that the units belong to
     units: Units
-    values: Floats
-    """(U,) one value per unit; NaN where a unit has none"""
+    values: Floats  #: (U,) one value per unit; NaN where a unit has none
 
     @property
     def role_for_units(self) -> str:
@@ -57,20 +51,17 @@ class Measured:
         return OTHER if apart else self.role
 
 
+#: What names a measure in a draw, in the order of its fields.
 NAMES = ("role", "trained_on", "seed", "layer", "reader", "measure", "factor")
-"""What names a measure in a draw, in the order of its fields."""
 
 
 @dataclass(frozen=True, eq=False)
 class Columns:
     """What was measured in one draw, as columns: the result of a cell of a study."""
 
-    names: dict[str, list[Any]]
-    """by each of `NAMES`, of every measure"""
-    size: list[int]
-    """units of each"""
-    number: Ints
-    """numbers of all units, one measure after another, as are places and values"""
+    names: dict[str, list[Any]]  #: by each of `NAMES`, of every measure
+    size: list[int]  #: units of each
+    number: Ints  #: numbers of all units, one measure after another, as are places and values
     place: Ints
     value: Floats
 

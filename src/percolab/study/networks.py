@@ -32,25 +32,17 @@ CPU = torch.device("cpu")
 class Networks:
     """Networks of one shape, each after some epochs or steps; 0 is the untrained network. A result of a cell."""
 
-    make: str
-    """``module:function`` of one's own networks; nothing for the paper's, and for transformers"""
-    config: dict[str, Any]
-    """how the first was trained, as plain values; the others differ in their seeds"""
-    seeds: list[int]
-    """by network, of its initial weights"""
-    factors: list[int]
-    """by network, the hierarchy that it was trained on"""
-    epochs: list[int]
-    """that are kept, in order"""
+    make: str  #: ``module:function`` of one's own networks; nothing for the paper's, and for transformers
+    config: dict[str, Any]  #: how the first was trained, as plain values; the others differ in their seeds
+    seeds: list[int]  #: by network, of its initial weights
+    factors: list[int]  #: by network, the hierarchy that it was trained on
+    epochs: list[int]  #: that are kept, in order
+    #: by network, its scores on what was held out; nothing of a network that trains itself
     test: list[dict[str, float]]
-    """by network, its scores on what was held out; nothing of a network that trains itself"""
     validation: list[dict[str, float]]
-    seconds: float
-    """that training took"""
-    weights: dict[str, NDArray[Any]]
-    """by NETWORK/EPOCH/PARAMETER"""
-    history: dict[str, NDArray[Any]]
-    """(networks, epochs) by column"""
+    seconds: float  #: that training took
+    weights: dict[str, NDArray[Any]]  #: by NETWORK/EPOCH/PARAMETER
+    history: dict[str, NDArray[Any]]  #: (networks, epochs) by column
 
     @classmethod
     def of(cls, results: Sequence[TrainResult], factors: Sequence[int] | None = None, make: str = "") -> Networks:
@@ -111,8 +103,7 @@ class Recorded:
 
     folder: Folder
     draw: int
-    seeds: list[int]
-    """by network, its place in its list"""
+    seeds: list[int]  #: by network, its place in its list
     factors: list[int | None]
     last: int
 

@@ -26,10 +26,10 @@ if TYPE_CHECKING:
 
 PNG_DPI = 160
 MARKERS = "osD^vPX*"
+#: By what factor all series of a logarithmic axis are moved apart at most, so that intervals do not hide each other.
 DODGE = 1.2
-"""By what factor all series of a logarithmic axis are moved apart at most, so that intervals do not hide each other."""
+#: Points from one line of text to the next, and letters of a line, where lines are named at their ends.
 NAME_HEIGHT, NAME_LETTERS = 13, 24
-"""Points from one line of text to the next, and letters of a line, where lines are named at their ends."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -35,16 +35,12 @@ from percolab.study.measured import Reading, Units
 from percolab.study.sources import TorchSource
 from percolab.study.subject import EVERY, PointView, Positions, View
 
-LEAST_ROWS = 20
-"""Fewest test rows of a concept."""
-MOST_PAIRS = 400
-"""Most pairs of siblings of a hierarchy."""
-PENALTIES = (1.0, 1e2, 1e3, 1e4, 1e5)
-"""Ridge penalties of beliefs, on standardised activations."""
-TUNING_STEP = 5
-"""One of so many training documents chooses among them."""
+LEAST_ROWS = 20  #: Fewest test rows of a concept.
+MOST_PAIRS = 400  #: Most pairs of siblings of a hierarchy.
+PENALTIES = (1.0, 1e2, 1e3, 1e4, 1e5)  #: Ridge penalties of beliefs, on standardised activations.
+TUNING_STEP = 5  #: One of so many training documents chooses among them.
+#: Documents that probes of shown documents are fitted to, and the first of them: none of these is shown.
 N_FIT, FIT_FIRST = 400, (1 << 40) + (1 << 30)
-"""Documents that probes of shown documents are fitted to, and the first of them: none of these is shown."""
 
 
 class Reader(Protocol):
@@ -83,10 +79,8 @@ class NetworkReader(Protocol):
 class _Pairs:
     """Pairs of siblings with enough test rows each."""
 
-    label: Ints
-    """(n,) label of each row"""
-    bounds: Ints
-    """(2, 2, P) of both siblings, first label and one past the last"""
+    label: Ints  #: (n,) label of each row
+    bounds: Ints  #: (2, 2, P) of both siblings, first label and one past the last
     units: Units
 
     def ready(self, rows: Ints, device: torch.device) -> siblings.Ready:
@@ -117,8 +111,7 @@ class Separation:
 
     name: str = "separation"
     asked: Positions = EVERY
-    min_size: int | None = None
-    """fewest rows of a sibling, of all rows; None: 20 test rows"""
+    min_size: int | None = None  #: fewest rows of a sibling, of all rows; None: 20 test rows
 
     def read(self, view: View, A: torch.Tensor, seed: int) -> list[Reading]:
         """Return the separation of every pair of siblings."""
@@ -133,8 +126,7 @@ class Accuracy:
 
     name: str = "accuracy"
     asked: Positions = EVERY
-    min_size: int | None = None
-    """fewest rows of a sibling, of all rows; None: 20 test rows"""
+    min_size: int | None = None  #: fewest rows of a sibling, of all rows; None: 20 test rows
 
     def read(self, view: View, A: torch.Tensor, seed: int) -> list[Reading]:
         """Return the accuracy of every pair of siblings."""
@@ -224,8 +216,7 @@ class LatentProbe:
 
     name: str = "probe"
     asked: Positions = EVERY
-    min_size: int | None = None
-    """fewest rows of a latent, of all rows; None: as many as have 20 test rows"""
+    min_size: int | None = None  #: fewest rows of a latent, of all rows; None: as many as have 20 test rows
 
     def read(self, view: View, A: torch.Tensor, seed: int) -> list[Reading]:
         """Return the error of every latent."""
@@ -246,10 +237,9 @@ class Features:
     """A feature method, fitted on training rows; its features are scored on test rows against the truth."""
 
     name: str
+    #: gives a fresh method for a seed, a device and the width of the activations
     make: Callable[[int, torch.device, int], Any]
-    """gives a fresh method for a seed, a device and the width of the activations"""
-    takes_tensors: bool = False
-    """whether the method takes tensors on their device; others take arrays"""
+    takes_tensors: bool = False  #: whether the method takes tensors on their device; others take arrays
     asked: Positions = EVERY
 
     def read(self, view: View, A: torch.Tensor, seed: int) -> list[Reading]:
@@ -272,15 +262,15 @@ def _by_spec(spec: str, name: str, asked: Positions) -> Features:
     return Features(name, lambda seed, device, width: make(known, seed, str(device), width), on_device(known), asked)
 
 
+#: Readers by name. One more is one line here, or an object given to `compare`.
 READERS: dict[str, type[Any]] = {
     "separation": Separation, "accuracy": Accuracy, "beliefs": BeliefProbe, "probe": LatentProbe,
     "interchange": Interchange, "steering": Steering, "ablation": Ablation,
 }  # fmt: skip
-"""Readers by name. One more is one line here, or an object given to `compare`."""
+#: Options after ``@`` that say which positions of documents are read, of any reader.
 OPTIONS = ("truth", "about", "since")
-"""Options after ``@`` that say which positions of documents are read, of any reader."""
+#: After the name of a causal reader: feature methods along which it intervenes too, with commas between.
 ALONG = "@along="
-"""After the name of a causal reader: feature methods along which it intervenes too, with commas between."""
 
 
 def listed_readers(text: str) -> list[str]:

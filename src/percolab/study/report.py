@@ -27,12 +27,12 @@ OF_DRAWS = (
     "interval over these draws (Student's t). The number of each draw is beside it. An effect is said to be found "
     "where its interval leaves out the null value."
 )
+#: A slope of nothing is found in about 1 of 10 draws with two seeds, in less than 1 of 20 with five: a test of
+#: responses draws them.
 TWO_SEEDS = (
     "With two networks for each target it can be twice as many: how far networks differ is then told from one "
     "difference, which makes intervals wide, and too narrow where the two happen to agree. Five are better."
 )
-"""A slope of nothing is found in about 1 of 10 draws with two seeds, in less than 1 of 20 with five: a test of
-responses draws them."""
 LOOKS = {"found": "good", "not found": "mixed", "found, with the other sign": "bad", "not measured": "mixed"}
 LOOKS |= {"above 0": "good", "below 0": "bad"}
 
@@ -57,16 +57,12 @@ class Report:
     """Everything that a page shows."""
 
     words: Words
-    results: Mapping[str, Any]
-    """all numbers, as they are written"""
-    networks: Mapping[str, Any]
-    """how many there are, and their scores"""
+    results: Mapping[str, Any]  #: all numbers, as they are written
+    networks: Mapping[str, Any]  #: how many there are, and their scores
     rows: Sequence[Row]
     headline: Sequence[Line]
-    images: Mapping[str, tuple[bytes, str]]
-    """PNGs and captions by name, the one that answers the question first"""
-    sections: Sequence[str] = ()
-    """HTML of an experiment's own tables"""
+    images: Mapping[str, tuple[bytes, str]]  #: PNGs and captions by name, the one that answers the question first
+    sections: Sequence[str] = ()  #: HTML of an experiment's own tables
 
 
 def make(report: Report) -> bytes:

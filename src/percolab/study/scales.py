@@ -21,22 +21,21 @@ WORLDS = ("superposed-2", "superposed-4")
 DOCUMENTS = ("documents", "documents-2048")
 DATA = (*HIERARCHY, *WORLDS, *DOCUMENTS)
 
+#: Points and least cluster size.
 _SMALL = {
     "one-cluster": (10_000, 1),
     "multi-cluster": (100_000, 100),
     "superposed-2": (10_000, 1),
     "superposed-4": (10_000, 1),
 }
-"""Points and least cluster size."""
-_SMALL_DIM = 50
-"""Of data of one hierarchy: below the width of the small network, as at the paper's scale."""
+_SMALL_DIM = 50  #: Of data of one hierarchy: below the width of the small network, as at the paper's scale.
 _EPOCHS = {"one-cluster": 500, "multi-cluster": 2500, "superposed-2": 200, "superposed-4": 200}
 SMALL_TRAINING = TrainConfig(d_model=64, epochs=60, batch_size=256, lr=1e-3)
 
 
+#: Tokens, and fewest tokens of a context. Contexts that are smaller than a segment is long are given away by tokens
+#: that repeat: `documents-2048` has such contexts.
 _TOKENS = {"documents": (8192, 32), "documents-2048": (2048, 8)}
-"""Tokens, and fewest tokens of a context. Contexts that are smaller than a segment is long are given away by tokens
-that repeat: `documents-2048` has such contexts."""
 
 
 def corpus(data: str, scale: str = "paper") -> Corpus:

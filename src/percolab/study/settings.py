@@ -15,8 +15,8 @@ from percolab.ground.version import __version__
 from percolab.model.recipe import Recipe, Seeds
 from percolab.worlds.superposition import Superposition
 
+#: What each draw adds to every seed: far more than seeds of one recipe are apart, so that no draw shares one.
 STEP = 1_000_000
-"""What each draw adds to every seed: far more than seeds of one recipe are apart, so that no draw shares one."""
 
 R = TypeVar("R", bound=Recipe | Superposition | Corpus)
 AnyRecipe = Recipe | Superposition | Corpus
@@ -58,30 +58,19 @@ class Settings(Generic[O]):
     experiment: str
     scale: str
     data: tuple[str, ...]
-    recipes: tuple[AnyRecipe, ...]
-    """of each of the data, in draw 0"""
-    training: Any
-    """`TrainConfig` of every network, but for its seeds; on documents `CorpusTrainConfig`"""
-    seeds: int
-    """networks for each target: their initial weights and orders of rows"""
-    options: O
-    """the experiment's own"""
-    draws: int = 1
-    """of the data"""
-    draw: int = 0
-    """which of these draws the recipes and seeds are of"""
-    network: str = ""
-    """``module:function`` of one's own networks: ``make(data, seed)`` returns one"""
-    layers: tuple[str, ...] = ()
-    """modules of one's own networks that are read"""
-    store: str = ""
-    """where the data are, if they are not made from the recipe"""
-    digest: str = ""
-    """of the targets in the store, and of the file that makes networks"""
+    recipes: tuple[AnyRecipe, ...]  #: of each of the data, in draw 0
+    training: Any  #: `TrainConfig` of every network, but for its seeds; on documents `CorpusTrainConfig`
+    seeds: int  #: networks for each target: their initial weights and orders of rows
+    options: O  #: the experiment's own
+    draws: int = 1  #: of the data
+    draw: int = 0  #: which of these draws the recipes and seeds are of
+    network: str = ""  #: ``module:function`` of one's own networks: ``make(data, seed)`` returns one
+    layers: tuple[str, ...] = ()  #: modules of one's own networks that are read
+    store: str = ""  #: where the data are, if they are not made from the recipe
+    digest: str = ""  #: of the targets in the store, and of the file that makes networks
+    #: which part of its grid is computed now; other parts can be added later, in the same directory
     asked: tuple[str, ...] = ()
-    """which part of its grid is computed now; other parts can be added later, in the same directory"""
-    command: str = ""
-    """what runs it"""
+    command: str = ""  #: what runs it
 
     @property
     def recipe(self) -> AnyRecipe:

@@ -25,8 +25,8 @@ from percolab.nn.networks.activations import activations
 from percolab.study.measured import PERMUTED, RAW
 from percolab.study.subject import DocumentView, View
 
+#: Layer and position: ``blocks.1[-1]`` is the last position of ``blocks.1``.
 _POSITION = re.compile(r"(.+)\[(-?\d+)\]")
-"""Layer and position: ``blocks.1[-1]`` is the last position of ``blocks.1``."""
 
 
 class Source(Protocol):
@@ -88,8 +88,7 @@ class ArraySource:
     """Activations that were recorded before: one array, or one per layer."""
 
     arrays: Mapping[str, Any]
-    documents: int | None = None
-    """lexicon whose held-out documents they are of, where there are several"""
+    documents: int | None = None  #: lexicon whose held-out documents they are of, where there are several
 
     def layers(self) -> list[str]:
         """Return the names of the layers."""
@@ -115,8 +114,8 @@ class ArraySource:
 class Raw:
     """The input itself; of documents, the decayed bag of tokens, 4 n T V bytes on the device."""
 
+    #: whether inputs are in another order, drawn once: what is then read has nothing to do with the truth
     permuted: bool = False
-    """whether inputs are in another order, drawn once: what is then read has nothing to do with the truth"""
 
     def layers(self) -> list[str]:
         """Return no name: there is one layer."""

@@ -27,25 +27,20 @@ from percolab.worlds.superposed import AnyDataset, Truth, truth
 
 AnyData = AnyDataset | Corpus
 
-HELD_OUT = 1 << 40
-"""Number of the first document that no network is trained on."""
+HELD_OUT = 1 << 40  #: Number of the first document that no network is trained on.
 N_DOCUMENTS = 2000
-FIT_SHARE = 0.8
-"""Share of the documents that readers are fitted on; they are scored on the rest."""
-LEAST_SPREAD = 1e-9
-"""Range of a probability up to which it is constant."""
+FIT_SHARE = 0.8  #: Share of the documents that readers are fitted on; they are scored on the rest.
+LEAST_SPREAD = 1e-9  #: Range of a probability up to which it is constant.
 
 
 @dataclass(frozen=True)
 class Positions:
     """Which positions of documents are read, and what is asked of them. Points have none of these options."""
 
-    truth: str = "believed"
-    """by which truth, as for `percolab.features.score`: "believed" or "true\""""
-    about: str = "context"
-    """about the context or the token of a position"""
+    truth: str = "believed"  #: by which truth, as for `percolab.features.score`: "believed" or "true"
+    about: str = "context"  #: about the context or the token of a position
+    #: positions with at least this many others of their segment, which begins with a fresh context, before them
     since: int = 0
-    """positions with at least this many others of their segment, which begins with a fresh context, before them"""
 
     def __post_init__(self) -> None:
         check_choice("truth", self.truth, TRUTHS)
@@ -62,10 +57,8 @@ class PointView:
 
     data: AnyDataset
     factor: int
-    train: Ints
-    """(a,) rows that readers are fitted on"""
-    test: Ints
-    """(b,) rows that readers are scored on"""
+    train: Ints  #: (a,) rows that readers are fitted on
+    test: Ints  #: (b,) rows that readers are scored on
 
     @property
     def inputs(self) -> Any:
@@ -102,8 +95,7 @@ class PointView:
 class DocumentView:
     """Held-out documents of one lexicon, whose rows are positions: position t of document i is row i·T + t."""
 
-    data: Corpus
-    """the corpus with this lexicon alone"""
+    data: Corpus  #: the corpus with this lexicon alone
     factor: int
     documents: Documents
 

@@ -13,8 +13,7 @@ from percolab.study.contrasts import OWN_OTHER, RAW_PERMUTED, TRAINED_RAW, TRAIN
 from percolab.study.estimates import ENOUGH
 from percolab.study.measured import LOWER_IS_BETTER
 
-DELTA_LOG, DELTA = 0.05, 0.01
-"""The smallest effects of interest: in log ratios, and in F1, R² and accuracy."""
+DELTA_LOG, DELTA = 0.05, 0.01  #: The smallest effects of interest: in log ratios, and in F1, R² and accuracy.
 
 LEARNED = "learned, and because it matters"
 KEPT = "kept while the rest was discarded"
@@ -25,6 +24,7 @@ UNDECIDED = "undecided"
 AS_RAW = "no more than in the raw input"
 
 
+#: What is said, by the contrasts there are and whether each is above 0; nothing where the raw input decides.
 READINGS: dict[tuple[str, ...], dict[tuple[bool | None, ...], str]] = {
     (TRAINED_UNTRAINED, OWN_OTHER): {
         (True, True): LEARNED, (False, True): KEPT, (True, False): WHATEVER, (False, False): "",
@@ -35,7 +35,6 @@ READINGS: dict[tuple[str, ...], dict[tuple[bool | None, ...], str]] = {
         (True,): "more than in the raw input; untrained networks would tell whether by training", (False,): AS_RAW,
     },
 }  # fmt: skip
-"""What is said, by the contrasts there are and whether each is above 0; nothing where the raw input decides."""
 
 
 def is_above(contrast: Contrast | None, delta: float | None = None) -> bool | None:

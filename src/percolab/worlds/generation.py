@@ -22,8 +22,7 @@ from percolab.worlds import samples
 from percolab.worlds.superposed import Superposed, remade, rotation_of, superposed_targets
 from percolab.worlds.superposition import VERSION, Superposition
 
-Factor = Recipe | Dataset | str
-"""What a factor of a world can be given as."""
+Factor = Recipe | Dataset | str  #: What a factor of a world can be given as.
 
 
 @overload
@@ -194,6 +193,7 @@ def _clusters(count: int, n_points: int, dim: int) -> list[Recipe]:
     return [Recipe(n_points, dim, "one_cluster", seeds=seed, engine="native") for seed in range(count)]
 
 
+#: Recipes by name: the paper's two datasets (Sec. 5 and App. B); two clusters added; four, each rotated first.
 PRESETS: Mapping[str, Recipe | Superposition] = MappingProxyType(
     {
         **PAPER_PRESETS,
@@ -201,7 +201,6 @@ PRESETS: Mapping[str, Recipe | Superposition] = MappingProxyType(
         "superposed-4": Superposition(_clusters(4, 200_000, 64), rotate=True, seed=0),
     }
 )
-"""Recipes by name: the paper's two datasets (Sec. 5 and App. B); two clusters added; four, each rotated first."""
 
 
 # ---------------------------------------------------------------------- in the manner of scikit-learn

@@ -31,30 +31,23 @@ from percolab.ground.compiled import kernel
 from percolab.ground.intrinsics import prefetch_to_read
 from percolab.rng import philox
 
+#: Bytes of a row that are worked on at a time: the widest registers there are; elsewhere it takes several.
 TILE_BYTES = 64
-"""Bytes of a row that are worked on at a time: the widest registers there are; elsewhere it takes several."""
-TILE_ROWS = 2
-"""Rows that share the coefficients they are multiplied by."""
-WAYS = 4
-"""Numbers that are turned together."""
+TILE_ROWS = 2  #: Rows that share the coefficients they are multiplied by.
+WAYS = 4  #: Numbers that are turned together.
 
 _WORD = ir.IntType(32)
-AHEAD = 16
-"""Rows that are asked for before they are used."""
-_GROUP = 2 * TILE_ROWS
-"""Rows that are turned in one go."""
+AHEAD = 16  #: Rows that are asked for before they are used.
+_GROUP = 2 * TILE_ROWS  #: Rows that are turned in one go.
 
 
 @dataclass(frozen=True, eq=False)
 class Rotation:
     """A rotation Q of d dimensions into D; see this module."""
 
-    dim: int
-    """D"""
-    factor_dim: int
-    """d"""
-    columns: NDArray[np.float64]
-    """(rounds, P // 4, 4, 4) the rotation of each column in each round; smaller if P is"""
+    dim: int  #: D
+    factor_dim: int  #: d
+    columns: NDArray[np.float64]  #: (rounds, P // 4, 4, 4) the rotation of each column in each round; smaller if P is
 
     @classmethod
     def draw(cls, factor: int, factor_dim: int, dim: int, seed: int) -> Rotation:

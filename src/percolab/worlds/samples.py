@@ -17,12 +17,9 @@ from percolab.ground.intrinsics import multiply_high, prefetch_to_read
 from percolab.rng import philox
 from percolab.worlds.rotations import AHEAD, TILE_BYTES, Rotation, turn
 
-MOMENT_ROWS = 1 << 12
-"""Rows whose moments are summed one after another; part of the definition of sigma, to the bit."""
-TASK_ROWS = 1 << 13
-"""Rows of a task."""
-_RUN = 512
-"""Blocks of random bits drawn in one go."""
+MOMENT_ROWS = 1 << 12  #: Rows whose moments are summed one after another; part of the definition of sigma, to the bit.
+TASK_ROWS = 1 << 13  #: Rows of a task.
+_RUN = 512  #: Blocks of random bits drawn in one go.
 
 
 def spread(X: NDArray[Any], threads: int) -> float:

@@ -26,15 +26,11 @@ from percolab.worlds.superposed import AnyDataset, Truth, truth
 SPLIT_KINDS = ("rows", "subtree", "cluster")
 PARTS = ("train", "validation", "test")
 FRACTIONS = (0.8, 0.1, 0.1)
-SPLIT_SEED = 42
-"""The fractions and the seed of the paper."""
-USUAL_GROUPS = 50
-"""Least number of subtrees that a dataset falls into, where their size is not given."""
-WIDE = (2**32 - 1) // 20
-"""Length from which torch takes 64 bits per draw."""
+SPLIT_SEED = 42  #: The fractions and the seed of the paper.
+USUAL_GROUPS = 50  #: Least number of subtrees that a dataset falls into, where their size is not given.
+WIDE = (2**32 - 1) // 20  #: Length from which torch takes 64 bits per draw.
 
-DRAWN_AT_ONCE = 1 << 20
-"""Draws made at a time."""
+DRAWN_AT_ONCE = 1 << 20  #: Draws made at a time.
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,12 +40,11 @@ class Split:
     train: Ints
     validation: Ints
     test: Ints
+    #: (n,) the group of each row, which no part divides: what scikit-learn's `GroupKFold` calls groups
     groups: Ints | None = None
-    """(n,) the group of each row, which no part divides: what scikit-learn's `GroupKFold` calls groups"""
+    #: rows that are in no part, for the sake of a margin
     left_out: Ints = field(default_factory=lambda: np.empty(0, np.int64))
-    """rows that are in no part, for the sake of a margin"""
-    max_size: int | None = None
-    """most rows of a group, where the groups are subtrees"""
+    max_size: int | None = None  #: most rows of a group, where the groups are subtrees
 
     def __repr__(self) -> str:
         parts = [f"{value} {name}" for name, value in self._shown().items()]

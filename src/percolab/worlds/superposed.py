@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from percolab.store.stored_array import StoredArray
 
 
+#: Methods of datasets that worlds do not have.
 OF_ONE_HIERARCHY = ("do", "filter", "move", "subsamples", "take", "turn", "with_target")
-"""Methods of datasets that worlds do not have."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,20 +34,14 @@ class Superposed(SampleSet):
     factor, in the order of samples.
     """
 
-    recipe: Superposition
-    """what makes this world again"""
-    X: NDArray[Any] | StoredArray
-    """(n, D) the scaled, rotated sum of the factors' positions"""
+    recipe: Superposition  #: what makes this world again
+    X: NDArray[Any] | StoredArray  #: (n, D) the scaled, rotated sum of the factors' positions
+    #: (n,) the weighted sum of the factors' targets, or the product of two, float64; labels of one are int64
     y: NDArray[Any]
-    """(n,) the weighted sum of the factors' targets, or the product of two, float64; labels of one are int64"""
-    rows: NDArray[np.int64]
-    """(n, K) the row of each factor that a sample has; the first column is 0, 1, 2, …"""
-    factors: tuple[Dataset, ...]
-    """the K datasets; the X of each is made again when asked for, and kept from then on"""
-    sigma: NDArray[np.float64]
-    """(K,) sigma_k: the square root of the mean variance of the columns of each factor's X"""
-    provenance: dict[str, Any]
-    """versions, platform and time of making"""
+    rows: NDArray[np.int64]  #: (n, K) the row of each factor that a sample has; the first column is 0, 1, 2, …
+    factors: tuple[Dataset, ...]  #: the K datasets; the X of each is made again when asked for, and kept from then on
+    sigma: NDArray[np.float64]  #: (K,) sigma_k: the square root of the mean variance of the columns of each factor's X
+    provenance: dict[str, Any]  #: versions, platform and time of making
 
     def __repr__(self) -> str:
         n, dim = self.X.shape
@@ -192,18 +186,16 @@ def remade(dataset: Dataset) -> Dataset:
 # The truth behind samples: one hierarchy, and the row of it that each sample has, for every kind of dataset.
 
 
-AnyDataset = Dataset | Superposed
-"""A dataset or a world: both have samples, targets and truths."""
+AnyDataset = Dataset | Superposed  #: A dataset or a world: both have samples, targets and truths.
 
 
 @dataclass(frozen=True, eq=False)
 class Truth:
     """One hierarchy behind the samples of a dataset: sample i is row ``rows[i]`` of `forest`."""
 
-    dataset: Dataset
-    """the percolation dataset that the hierarchy is of; in a superposed world, a factor"""
+    dataset: Dataset  #: the percolation dataset that the hierarchy is of; in a superposed world, a factor
+    #: (n,) the row of it that each sample has: repeats are possible, and rows that no sample has
     rows: NDArray[np.int64]
-    """(n,) the row of it that each sample has: repeats are possible, and rows that no sample has"""
 
     @property
     def forest(self) -> Forest:

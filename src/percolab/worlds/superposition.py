@@ -13,10 +13,9 @@ import numpy as np
 from percolab.ground.validation import check_integer, check_one_each, check_seed, fill
 from percolab.model.recipe import DRAWN_SEED_BITS, Recipe, Written
 
-KIND = "superposed"
-"""The ``kind`` in the JSON of a superposition."""
+KIND = "superposed"  #: The ``kind`` in the JSON of a superposition.
+#: Version of permutations, rotations and sums: the same recipe and versions of engines and this give the same data.
 VERSION = 1
-"""Version of permutations, rotations and sums: the same recipe and versions of engines and this give the same data."""
 
 
 @dataclass(frozen=True, init=False)
@@ -50,8 +49,7 @@ class Superposition(Written, kind=KIND):
     """
 
     factors: tuple[Recipe, ...]
-    weights: tuple[float, ...] | None
-    """None with a product"""
+    weights: tuple[float, ...] | None  #: None with a product
     product: tuple[int, int] | None
     scales: tuple[float, ...]
     dim: int

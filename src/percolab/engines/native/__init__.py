@@ -19,10 +19,8 @@ from percolab.ground.validation import check_integer, check_seed
 from percolab.model.forest import Forest
 from percolab.model.recipe import Recipe
 
-VERSION = 1
-"""Version of the data this engine makes: the same recipe and version give the same data."""
-ALONE = 1 << 18
-"""Points whose clusters one thread finds before another is worth waking."""
+VERSION = 1  #: Version of the data this engine makes: the same recipe and version give the same data.
+ALONE = 1 << 18  #: Points whose clusters one thread finds before another is worth waking.
 
 
 # ---------------------------------------------------------------------- engine

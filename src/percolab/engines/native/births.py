@@ -12,12 +12,11 @@ from percolab.ground.compiled import kernel
 from percolab.ground.intrinsics import multiply_high
 from percolab.rng import philox
 
+#: Clusters of at most this many points are shuffled; in larger ones each row's number can be found alone.
 SHUFFLED = 1024
-"""Clusters of at most this many points are shuffled; in larger ones each row's number can be found alone."""
 _ROUNDS = 4
 _ONE = np.uint64(1)
-_RUN = 1024
-"""Labels dealt in one go."""
+_RUN = 1024  #: Labels dealt in one go.
 
 
 @kernel

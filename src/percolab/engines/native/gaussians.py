@@ -10,24 +10,18 @@ from percolab.engines import embedding
 from percolab.ground.compiled import kernel
 from percolab.rng import philox
 
-BLOCKS_AT_ONCE = 512
-"""Philox blocks that are drawn at once, about: vector registers need many, the cache holds few."""
+BLOCKS_AT_ONCE = 512  #: Philox blocks that are drawn at once, about: vector registers need many, the cache holds few.
 
 
 class Draws(NamedTuple):
     """Work arrays for Gaussian vectors of several nodes, and how many come at once."""
 
-    at_once: Any
-    """nodes"""
-    blocks: Any
-    """Philox blocks of a vector, each of four numbers"""
-    nodes: Any
-    """path for every block"""
-    indices: Any
-    """number of every block in its vector"""
+    at_once: Any  #: nodes
+    blocks: Any  #: Philox blocks of a vector, each of four numbers
+    nodes: Any  #: path for every block
+    indices: Any  #: number of every block in its vector
     bits: Any
-    normals: Any
-    """float32, vector after vector, each of 4 `blocks` numbers"""
+    normals: Any  #: float32, vector after vector, each of 4 `blocks` numbers
 
 
 @kernel

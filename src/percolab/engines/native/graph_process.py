@@ -21,8 +21,7 @@ from percolab.ground.intrinsics import multiply_high
 from percolab.model.forest import Forest
 from percolab.rng import philox
 
-_DIGITS = 60
-"""Digits of the one probability that is computed from factorials: those of 10^24 and more cancel in it."""
+_DIGITS = 60  #: Digits of the one probability that is computed from factorials: those of 10^24 and more cancel in it.
 _EMPTY = np.uint64(0xFFFFFFFFFFFFFFFF)
 _HASH = np.uint64(0x9E3779B97F4A7C15)
 

@@ -17,8 +17,7 @@ from percolab.ground import parallel
 from percolab.ground.progress import Progress, silent
 from percolab.model.forest import Forest
 
-BATCH = 1 << 15
-"""Most rows per task."""
+BATCH = 1 << 15  #: Most rows per task.
 
 
 @dataclass(frozen=True, eq=False)
@@ -26,12 +25,9 @@ class Trees:
     """The trees of a stand. Rows are counted from its first."""
 
     stand: Stand
-    expansion: Expansion
-    """its tips are the pieces"""
-    left_size: NDArray[np.int64]
-    """(n_latents,) number of points on the left of each latent"""
-    end_row: NDArray[np.int64]
-    """(n_ends,) row where each end of a bond is"""
+    expansion: Expansion  #: its tips are the pieces
+    left_size: NDArray[np.int64]  #: (n_latents,) number of points on the left of each latent
+    end_row: NDArray[np.int64]  #: (n_ends,) row where each end of a bond is
 
     @classmethod
     def begin(cls, stand: Stand, key: np.uint64) -> Trees:

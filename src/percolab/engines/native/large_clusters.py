@@ -33,9 +33,9 @@ from percolab.ground.progress import Progress
 from percolab.model.recipe import Recipe
 
 MOST_ROWS, LEAST_ROWS = 1 << 16, 1 << 12
+#: Positions of a limb take at most this many bytes, unless that leaves too few rows. Limbs are no part of the
+#: definition of the data: any size that holds a piece gives the same bytes.
 LIMB_BYTES = 1 << 26
-"""Positions of a limb take at most this many bytes, unless that leaves too few rows. Limbs are no part of the
-definition of the data: any size that holds a piece gives the same bytes."""
 
 
 def limb_rows(recipe: Recipe) -> int:
@@ -48,20 +48,13 @@ def limb_rows(recipe: Recipe) -> int:
 class Crown:
     """The limbs of the largest clusters of a dataset, in row order, and the latents above them, solved."""
 
-    expansion: Expansion
-    """its tips are the limbs; the bond of latent s of its skeleton has the ends 2s and 2s + 1"""
-    end_row: NDArray[np.int64]
-    """(2S,) row where each end is"""
-    entry: NDArray[np.int64]
-    """(J,) end by which the walk enters each limb, or `positions.AT_ROOT`"""
-    z: NDArray[np.float64]
-    """(S,) values of the latents above limbs"""
-    limb_above: NDArray[np.float64]
-    """(J,) sum of z above each limb"""
-    vector: NDArray[Any]
-    """(J, d) unit vector of each limb's top"""
-    anchor: NDArray[np.int64]
-    """(J, d) anchor of each limb, in units of `positions.UNIT`"""
+    expansion: Expansion  #: its tips are the limbs; the bond of latent s of its skeleton has the ends 2s and 2s + 1
+    end_row: NDArray[np.int64]  #: (2S,) row where each end is
+    entry: NDArray[np.int64]  #: (J,) end by which the walk enters each limb, or `positions.AT_ROOT`
+    z: NDArray[np.float64]  #: (S,) values of the latents above limbs
+    limb_above: NDArray[np.float64]  #: (J,) sum of z above each limb
+    vector: NDArray[Any]  #: (J, d) unit vector of each limb's top
+    anchor: NDArray[np.int64]  #: (J, d) anchor of each limb, in units of `positions.UNIT`
 
     @property
     def limb(self) -> Records:

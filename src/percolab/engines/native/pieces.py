@@ -18,14 +18,10 @@ from percolab.rng import philox
 
 _ONE, _32, _63 = np.uint64(1), np.uint64(32), np.uint64(63)
 _LOW = np.uint64(0xFFFFFFFF)
-_LANES = 64
-"""Nodes whose random numbers are drawn at once, in vector registers."""
-GROUP = 2 * PIECE
-"""Most rows that are grown together, in work arrays that stay in cache."""
-_NOWHERE = GROUP
-"""A slot that belongs to no latent: writing there is cheaper than a branch that cannot be predicted."""
-_GUESTS = GROUP + 1
-"""The slot of the first token that enters from above; it holds a bond's key, no latent."""
+_LANES = 64  #: Nodes whose random numbers are drawn at once, in vector registers.
+GROUP = 2 * PIECE  #: Most rows that are grown together, in work arrays that stay in cache.
+_NOWHERE = GROUP  #: A slot that belongs to no latent: writing there is cheaper than a branch that cannot be predicted.
+_GUESTS = GROUP + 1  #: The slot of the first token that enters from above; it holds a bond's key, no latent.
 
 
 class _Slots(NamedTuple):
@@ -35,20 +31,14 @@ class _Slots(NamedTuple):
     an end of the slot's bond.
     """
 
-    size: Any
-    """number of points"""
-    left: Any
-    """number of points on the left"""
-    first: Any
-    """first row, counted from the first row of the group"""
+    size: Any  #: number of points
+    left: Any  #: number of points on the left
+    first: Any  #: first row, counted from the first row of the group
     path: Any
     bond_key: Any
-    threshold: Any
-    """what coins tossed here are compared with"""
-    child: Any
-    """(…, 2) a slot, or -1 - r for the r-th row of the group"""
-    at: Any
-    """(…, 2) where the ends of the bond have come to, in the same way"""
+    threshold: Any  #: what coins tossed here are compared with
+    child: Any  #: (…, 2) a slot, or -1 - r for the r-th row of the group
+    at: Any  #: (…, 2) where the ends of the bond have come to, in the same way
 
 
 # In these kernels, loops that look things up and loops that store at slots just found are kept apart: a store whose

@@ -29,10 +29,8 @@ from percolab.model.forest import Forest
 from percolab.model.recipe import Recipe
 from percolab.rng import philox
 
-UNIT = 2.0**-42
-"""Unit of anchors."""
-AT_ROOT = -1
-"""Entry of an interval in which the walk starts, in place of the end of a bond."""
+UNIT = 2.0**-42  #: Unit of anchors.
+AT_ROOT = -1  #: Entry of an interval in which the walk starts, in place of the end of a bond.
 
 
 # ---------------------------------------------------------------------- where the walk enters
@@ -240,12 +238,9 @@ def shift(lo, hi, inside, piece, anchor, X):
 class Entries:
     """Where the walk enters each limb of a stand, and what is known of it there."""
 
-    end: NDArray[np.int64]
-    """(J,) end of the bond by which it enters, or `AT_ROOT`"""
-    vector: NDArray[Any]
-    """(J, d) unit vector of the limb's top"""
-    anchor: NDArray[np.int64]
-    """(J, d) where it comes from, in units of `UNIT`"""
+    end: NDArray[np.int64]  #: (J,) end of the bond by which it enters, or `AT_ROOT`
+    vector: NDArray[Any]  #: (J, d) unit vector of the limb's top
+    anchor: NDArray[np.int64]  #: (J, d) where it comes from, in units of `UNIT`
 
     @classmethod
     def none(cls, recipe: Recipe) -> Entries:

@@ -44,8 +44,7 @@ class GeneratedRows:
     latent_lo: int
     latent_hi: int
     left_size: NDArray[np.int64]
-    bond: NDArray[np.int64]
-    """rows of the whole dataset, which need not be among these"""
+    bond: NDArray[np.int64]  #: rows of the whole dataset, which need not be among these
     latent_z: NDArray[np.float64]
 
     def __repr__(self) -> str:
@@ -110,8 +109,7 @@ class Points:
 
     lo: int
     hi: int
-    first_row: int
-    """row of the dataset at which the stand starts"""
+    first_row: int  #: row of the dataset at which the stand starts
     stand: Stand
     entries: Entries
     limb_above: NDArray[np.float64]
@@ -124,13 +122,11 @@ class Latents:
 
     lo: int
     hi: int
-    first_row: int
-    """row of the dataset at which the stand starts"""
+    first_row: int  #: row of the dataset at which the stand starts
     stand: Stand
+    #: number in the dataset of the first latent of each limb, and of the whole clusters that follow
     stand_latent: NDArray[np.int64]
-    """number in the dataset of the first latent of each limb, and of the whole clusters that follow"""
-    crown_latent: NDArray[np.int64]
-    """latents above limbs that are in the range, and their columns"""
+    crown_latent: NDArray[np.int64]  #: latents above limbs that are in the range, and their columns
     crown_left: NDArray[np.int64]
     crown_bond: NDArray[np.int64]
     crown_z: NDArray[np.float64]

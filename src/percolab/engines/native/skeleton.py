@@ -30,19 +30,18 @@ from percolab.ground.arrays import Ints
 from percolab.ground.compiled import kernel
 from percolab.rng import philox
 
+#: A node: its path, its latent, first row, number of points, depth, and parent in the skeleton. `parent` is -1 at the
+#: top of a cluster and -2 - j at the top of limb j.
 _NODE = [("path", "u8"), ("latent", "i8"), ("first", "i8"), ("size", "i8"), ("depth", "i8"), ("parent", "i8")]
-"""A node: its path, its latent, first row, number of points, depth, and parent in the skeleton. `parent` is -1 at the
-top of a cluster and -2 - j at the top of limb j."""
 
+#: A limb or a piece, and where its tokens end in the list of tokens.
 TIP = np.dtype([*_NODE, ("tokens_end", "i8")], align=True)
-"""A limb or a piece, and where its tokens end in the list of tokens."""
+#: A latent of the skeleton, and the number of points on its left side.
 BRANCH = np.dtype([*_NODE, ("left", "i8")], align=True)
-"""A latent of the skeleton, and the number of points on its left side."""
+#: The key that decides where the end of a bond goes, and the number of that end.
 TOKEN = np.dtype([("bond_key", "u8"), ("end", "i8")], align=True)
-"""The key that decides where the end of a bond goes, and the number of that end."""
 
-Records = NDArray[Any]
-"""An array of one of these types."""
+Records = NDArray[Any]  #: An array of one of these types.
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,14 +51,10 @@ class Stand:
     Rows and latents are counted from the first of the stand; limb j that starts at row r has the latents from r - j on.
     """
 
-    limb: Records
-    """(J,) tips"""
-    token: Records
-    """(T,) tokens that enter limbs, limb after limb"""
-    start: NDArray[np.int64]
-    """(C+1,) first row of each whole cluster, and the end"""
-    founder: NDArray[np.int64]
-    """(C,) founder of each whole cluster"""
+    limb: Records  #: (J,) tips
+    token: Records  #: (T,) tokens that enter limbs, limb after limb
+    start: NDArray[np.int64]  #: (C+1,) first row of each whole cluster, and the end
+    founder: NDArray[np.int64]  #: (C,) founder of each whole cluster
 
     @classmethod
     def of_clusters(cls, start: NDArray[np.int64], founder: NDArray[np.int64]) -> Stand:
@@ -96,8 +91,7 @@ def last_at_most(rows, row):
 
 
 _NO_SPLITS: Ints = np.empty(0, np.int64)
-PIECE = 1024
-"""Most points of a piece. Part of the definition of the data: sums over bonds are taken piece by piece."""
+PIECE = 1024  #: Most points of a piece. Part of the definition of the data: sums over bonds are taken piece by piece.
 
 
 @dataclass(frozen=True, eq=False)
@@ -105,12 +99,9 @@ class Expansion:
     """The tips of a stand in row order, and the skeleton above them in preorder."""
 
     tip: Records
-    skeleton: Records
-    """branches: latents with more points than a tip may have"""
-    token: Records
-    """tokens that enter tips from above, tip after tip"""
-    first_end: int
-    """number of the first end of the skeleton's bonds"""
+    skeleton: Records  #: branches: latents with more points than a tip may have
+    token: Records  #: tokens that enter tips from above, tip after tip
+    first_end: int  #: number of the first end of the skeleton's bonds
 
     @property
     def n_ends(self) -> int:
@@ -181,23 +172,18 @@ def settle(skeleton, first_end, left_size, end_row):
 
 # ---------------------------------------------------------------------- expanding
 
+#: A node that waits to be split: how many tokens are at it, on top of which stack.
 _WAITING = np.dtype([*TIP.descr[:-1], ("tokens", "i8"), ("stack", "i8")], align=True)
-"""A node that waits to be split: how many tokens are at it, on top of which stack."""
 
 
 class _Tokens(NamedTuple):
     """Tokens at the nodes that wait, in two stacks: at every latent some stay and some move to the other stack."""
 
-    bond_key: Any
-    """(2, …)"""
-    end: Any
-    """(2, …)"""
-    count: Any
-    """(2,) number of tokens on each stack"""
-    moves: Any
-    """which tokens move; work array"""
-    eight: Any
-    """the same, eight at a time"""
+    bond_key: Any  #: (2, …)
+    end: Any  #: (2, …)
+    count: Any  #: (2,) number of tokens on each stack
+    moves: Any  #: which tokens move; work array
+    eight: Any  #: the same, eight at a time
 
     @classmethod
     def none(cls, room: int) -> _Tokens:

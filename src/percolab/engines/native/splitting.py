@@ -24,19 +24,15 @@ from numba.extending import register_jitable
 from percolab.ground.compiled import kernel
 from percolab.ground.intrinsics import divide, multiply, root, two_product
 
-SCAN = 32
-"""p_n(1), p_n(2), … are added up to here (86% of draws end there); beyond it an equation is solved."""
-EXACT_SIZES = 2 * SCAN
-"""Up to this n the distribution function is a table of correctly rounded exact values."""
-TABLE_SIZES = 1024
-"""Up to this n its values for k ≤ `SCAN` are tabled as they are added up."""
+SCAN = 32  #: p_n(1), p_n(2), … are added up to here (86% of draws end there); beyond it an equation is solved.
+EXACT_SIZES = 2 * SCAN  #: Up to this n the distribution function is a table of correctly rounded exact values.
+TABLE_SIZES = 1024  #: Up to this n its values for k ≤ `SCAN` are tabled as they are added up.
+#: Above this n, F_n(k) and F_(n+1)(k) can be closer than rounding: comparisons with u that are close take more care.
 LARGE_SIZE = 2**24
-"""Above this n, F_n(k) and F_(n+1)(k) can be closer than rounding: comparisons with u that are close take more care."""
-GUESS_ERROR = 0.01
-"""Bound on the absolute error of the first guess at a root; the largest found is 0.002."""
+GUESS_ERROR = 0.01  #: Bound on the absolute error of the first guess at a root; the largest found is 0.002.
+#: Bounds on the relative error of a root from Newton's method and, times √x, from rounding of the mass. A root as close
+#: as that to where k changes is checked against the distribution function itself.
 ROOT_ERROR, MASS_ERROR = 1e-10, 1e-14
-"""Bounds on the relative error of a root from Newton's method and, times √x, from rounding of the mass. A root as close
-as that to where k changes is checked against the distribution function itself."""
 
 
 def _distribution_table() -> np.ndarray:
@@ -110,8 +106,8 @@ def _scale(n):
 _ROOT_TWO_PI = 2.5066282746310002
 _TWO_OVER_ROOT_TWO_PI = (0.7978845608028654, -4.98465440455546e-17)
 _BUCKETS = 128
+#: The limits of p_n and F_n for large n; every F_n(k) exceeds its limit.
 _LIMIT_LAW, (_LIMIT, _LIMIT_ERROR) = _limit_tables()
-"""The limits of p_n and F_n for large n; every F_n(k) exceeds its limit."""
 _LIMIT_GUIDE = _guide(_LIMIT, _BUCKETS)[0]
 _DISTRIBUTION = _distribution_table()
 _GUIDE = _guide(_DISTRIBUTION, _BUCKETS)

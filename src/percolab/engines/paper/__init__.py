@@ -21,14 +21,12 @@ from percolab.model.forest import Forest
 from percolab.model.recipe import Recipe, Seeds
 from percolab.rng import pcg64
 
-VERSION = 1
-"""Version of the data this engine makes; it would change only if the data did."""
+VERSION = 1  #: Version of the data this engine makes; it would change only if the data did.
 
 VECTOR_CHILD, ORIGIN_CHILD, ROOT_CHILD, DIRECTION_CHILD = range(4)
 LATENT_CHILD, POINT_CHILD = range(2)
 
-BATCH = 1 << 15
-"""Points per task, and latents drawn between two reports of progress."""
+BATCH = 1 << 15  #: Points per task, and latents drawn between two reports of progress.
 
 
 # ---------------------------------------------------------------------- engine

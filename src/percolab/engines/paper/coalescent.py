@@ -10,11 +10,9 @@ from percolab.ground.validation import check_integer, check_seed
 from percolab.model.forest import Forest
 from percolab.rng import pcg64
 
-FIRST_CLUSTER_CHILD = 2
-"""Spawn key of cluster 0 below the graph seed; 0 and 1 belong to the attachment process."""
+FIRST_CLUSTER_CHILD = 2  #: Spawn key of cluster 0 below the graph seed; 0 and 1 belong to the attachment process.
 
-SIZE_LIMIT = 2**31
-"""Cluster size from which the kernel's 32-bit work arrays would overflow."""
+SIZE_LIMIT = 2**31  #: Cluster size from which the kernel's 32-bit work arrays would overflow.
 
 
 def cyclic_coalescent(n: int, seed: int) -> Forest:

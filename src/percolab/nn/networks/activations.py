@@ -19,12 +19,9 @@ from percolab.nn.networks.model import ResidualMLP, check_fits, evaluating, pred
 from percolab.nn.networks.objective import objective
 from percolab.nn.networks.transformer import Transformer, check_tokens
 
-RAW = "raw"
-"""Name of the representation that is the input itself."""
-POSITIONS = 1 << 14
-"""Points, or positions of documents, of one forward pass."""
-PARTS = {"": "residual stream", "hidden": "hidden", "delta": "update"}
-"""Parts of a block in words."""
+RAW = "raw"  #: Name of the representation that is the input itself.
+POSITIONS = 1 << 14  #: Points, or positions of documents, of one forward pass.
+PARTS = {"": "residual stream", "hidden": "hidden", "delta": "update"}  #: Parts of a block in words.
 
 
 def representations(model: nn.Module) -> list[str]:
@@ -155,12 +152,9 @@ def label(name: str) -> str:
 class LossRecovered:
     """The network's own loss, mean squared error or cross-entropy, with a layer as it is and replaced."""
 
-    loss: float
-    """as it is"""
-    replaced: float
-    """by reconstructions"""
-    ablated: float
-    """by the mean of the activations, the same on every row"""
+    loss: float  #: as it is
+    replaced: float  #: by reconstructions
+    ablated: float  #: by the mean of the activations, the same on every row
 
     @property
     def share(self) -> float:

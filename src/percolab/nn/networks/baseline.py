@@ -29,22 +29,18 @@ from percolab.worlds.superposed import AnyDataset
 
 RIDGE_ALPHA = 1.0
 LOGISTIC_STEPS = 200
-DISTANCE_BYTES = {"cpu": 1 << 28, "cuda": 1 << 31}
-"""Memory for one block of distances."""
+DISTANCE_BYTES = {"cpu": 1 << 28, "cuda": 1 << 31}  #: Memory for one block of distances.
+#: Points are as near as the nearest up to this share of its distance: far above rounding, far below other distances.
 TIED = 1e-6
-"""Points are as near as the nearest up to this share of its distance: far above rounding, far below other distances."""
 
 
 @dataclass(frozen=True, eq=False)
 class Neighbours:
     """The nearest other points of every point."""
 
-    nearest: Ints
-    """(n,) the one at the least distance as computed, the lowest row if several are; rounding chooses it"""
-    row: Ints
-    """(k,) the rows, increasing, each as often as it has nearest other points"""
-    neighbour: Ints
-    """(k,) those points: all whose distance is the least one up to a relative 1e-6"""
+    nearest: Ints  #: (n,) the one at the least distance as computed, the lowest row if several are; rounding chooses it
+    row: Ints  #: (k,) the rows, increasing, each as often as it has nearest other points
+    neighbour: Ints  #: (k,) those points: all whose distance is the least one up to a relative 1e-6
 
     def mean(self, values: Floats) -> Floats:
         """Return the mean over each row's nearest other points of (k,) values, one for each pair."""

@@ -25,16 +25,12 @@ MEASURES = ["loss", "floor", "excess"]
 class DocumentScore:
     """How well a network predicts the tokens of some documents, in nats: means over positions 1 to T - 1."""
 
-    loss: float
-    """-log of the probability that the network gives to the token"""
-    floor: float
-    """-log of its probability given the tokens before, by the exact filter"""
-    excess: float
-    """loss - floor; in expectation the divergence of the network's predictions from the exact ones"""
-    by_position: pandas.DataFrame = field(repr=False)
-    """the same three, one row per position"""
+    loss: float  #: -log of the probability that the network gives to the token
+    floor: float  #: -log of its probability given the tokens before, by the exact filter
+    excess: float  #: loss - floor; in expectation the divergence of the network's predictions from the exact ones
+    by_position: pandas.DataFrame = field(repr=False)  #: the same three, one row per position
+    #: the same three by the size of the context that the token was drawn from: `size` to 2 · `size` - 1 tokens
     by_size: pandas.DataFrame = field(repr=False)
-    """the same three by the size of the context that the token was drawn from: `size` to 2 · `size` - 1 tokens"""
 
 
 def excess(

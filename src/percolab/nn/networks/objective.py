@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from sklearn.metrics import mean_squared_error, r2_score
 from torch.nn import functional
 
+#: Scores in words.
 NAMES = {
     "r2": "R²",
     "mse": "MSE",
@@ -22,19 +23,16 @@ NAMES = {
     "floor": "floor",
     "excess": "excess",
 }
-"""Scores in words."""
 
 
 class Numbers:
     """One number per point, by mean squared error."""
 
+    #: numbers that a network gives per point; None is one number, without a dimension of its own
     outputs: int | None = None
-    """numbers that a network gives per point; None is one number, without a dimension of its own"""
-    dtype = torch.float32
-    """of the target on the device"""
+    dtype = torch.float32  #: of the target on the device
     n_measures = 1
-    measure_name = "r2"
-    """the score that progress shows, as its field is called"""
+    measure_name = "r2"  #: the score that progress shows, as its field is called
 
     def loss(self, output: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
         """Return the mean squared error over rows (…, n) of each member (…)."""
@@ -93,8 +91,8 @@ class Labels:
         return label_score(target.cpu(), output.double().log_softmax(-1).cpu())
 
 
+#: A loss, what is measured beside it on the validation rows, and the score of a finished run.
 Objective = Numbers | Labels
-"""A loss, what is measured beside it on the validation rows, and the score of a finished run."""
 
 
 def objective(y: NDArray[Any]) -> Objective:
@@ -115,20 +113,16 @@ def objective(y: NDArray[Any]) -> Objective:
 class RegressionScore:
     """How well a prediction of numbers does on some rows."""
 
-    r2: float
-    """1 - MSE / variance of the targets of these rows; NaN where they are all equal"""
-    mse: float
-    """mean squared error"""
+    r2: float  #: 1 - MSE / variance of the targets of these rows; NaN where they are all equal
+    mse: float  #: mean squared error
 
 
 @dataclass(frozen=True)
 class LabelScore:
     """How well a prediction of labels does on some rows."""
 
-    accuracy: float
-    """share of the rows whose most probable label is theirs"""
-    log_loss: float
-    """mean of -log of the probability given to a row's label, in nats"""
+    accuracy: float  #: share of the rows whose most probable label is theirs
+    log_loss: float  #: mean of -log of the probability given to a row's label, in nats
 
 
 def score(target: Any, prediction: Any) -> RegressionScore:

@@ -12,8 +12,7 @@ from percolab.ground.extras import needing
 from percolab.ground.validation import check_integer
 from percolab.nn.networks.model import seeded
 
-STD = 0.02
-"""Standard deviation of initial weights, as in GPT-2."""
+STD = 0.02  #: Standard deviation of initial weights, as in GPT-2.
 
 
 def check_tokens(name: str, tokens: torch.Tensor, n_tokens: int) -> None:

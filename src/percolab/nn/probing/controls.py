@@ -31,15 +31,12 @@ from percolab.nn.probing.prober import Prober
 from percolab.worlds.superposed import AnyDataset, truth
 
 TRAINED, UNTRAINED, RANDOM = "trained", "untrained", "random"
+#: Kinds of what is probed, each with one or several members: the input itself, random features, networks.
 NETWORK_KINDS = (RAW, RANDOM, UNTRAINED, TRAINED)
-"""Kinds of what is probed, each with one or several members: the input itself, random features, networks."""
-ByKind = Mapping[str, Sequence[ProbeErrors]]
-"""By kind, the errors of its members under one protocol."""
+ByKind = Mapping[str, Sequence[ProbeErrors]]  #: By kind, the errors of its members under one protocol.
 STRENGTHS = (0.1, 0.2, 0.5, 1.0, 2.0)
-CHANCE = 0.05
-"""How often a signal is found where there is none."""
-N_DEPTHS = 5
-"""Most depths that signals are planted at: they share the width of the activations."""
+CHANCE = 0.05  #: How often a signal is found where there is none.
+N_DEPTHS = 5  #: Most depths that signals are planted at: they share the width of the activations.
 
 
 def _series(by_kind: ByKind) -> Iterator[tuple[str, Sequence[ProbeErrors], str]]:

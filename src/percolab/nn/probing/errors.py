@@ -16,10 +16,9 @@ from percolab.ground.arrays import Floats, Ints
 from percolab.model.forest import Forest
 from percolab.nn.probing.probed_latents import LATENT_TARGETS, TARGETS, Column
 
+#: Latents that the mean alone predicts better than this are left out: their target is all but constant.
 LEAST_BASELINE = 1e-4
-"""Latents that the mean alone predicts better than this are left out: their target is all but constant."""
-LEAST_SPREAD = 1e-9
-"""Variance, as a share of the mean square, up to which a target is constant."""
+LEAST_SPREAD = 1e-9  #: Variance, as a share of the mean square, up to which a target is constant.
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,28 +26,17 @@ class ProbeErrors:
     """Errors of the probes of one protocol: T targets, on held-out lines of L latents at J depths."""
 
     protocol: str
-    columns: tuple[Column, ...]
-    """(T,) targets and draws"""
-    depths: Ints
-    """(J,)"""
-    n_train: Ints
-    """(J,) lines trained on, mean over folds"""
-    latent: Ints
-    """(L,)"""
-    depth_index: Ints
-    """(L,) index of the latent's depth"""
-    n: Ints
-    """(L,) held-out lines"""
-    total: Floats
-    """(L, T) sum of their targets"""
-    squares: Floats
-    """(L, T) sum of the squares of their targets"""
-    train_mean: Floats
-    """(L, T) mean of the targets that were trained on"""
-    squared: dict[str, Floats] = field(default_factory=dict)
-    """(L, T) sum of squared errors, by representation"""
-    alpha: dict[str, Floats] = field(default_factory=dict)
-    """(folds, T) the penalty, by representation"""
+    columns: tuple[Column, ...]  #: (T,) targets and draws
+    depths: Ints  #: (J,)
+    n_train: Ints  #: (J,) lines trained on, mean over folds
+    latent: Ints  #: (L,)
+    depth_index: Ints  #: (L,) index of the latent's depth
+    n: Ints  #: (L,) held-out lines
+    total: Floats  #: (L, T) sum of their targets
+    squares: Floats  #: (L, T) sum of the squares of their targets
+    train_mean: Floats  #: (L, T) mean of the targets that were trained on
+    squared: dict[str, Floats] = field(default_factory=dict)  #: (L, T) sum of squared errors, by representation
+    alpha: dict[str, Floats] = field(default_factory=dict)  #: (folds, T) the penalty, by representation
 
     def at(self, target: str) -> list[int]:
         """Return the columns of a target, one per draw."""
@@ -157,13 +145,10 @@ class ProbeErrors:
 class ProbeResult:
     """Errors of probes, as tidy tables."""
 
-    errors: tuple[ProbeErrors, ...]
-    """the same as arrays, one per protocol"""
+    errors: tuple[ProbeErrors, ...]  #: the same as arrays, one per protocol
     forest: Forest
-    skipped: tuple[str, ...] = ()
-    """what could not be probed, each in a sentence"""
-    seconds: dict[str, float] = field(default_factory=dict)
-    """time by representation"""
+    skipped: tuple[str, ...] = ()  #: what could not be probed, each in a sentence
+    seconds: dict[str, float] = field(default_factory=dict)  #: time by representation
 
     @cached_property
     def per_latent(self) -> pandas.DataFrame:

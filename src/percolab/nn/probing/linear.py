@@ -24,10 +24,8 @@ from percolab.nn.probing.ridge import LEFT_OUT, TEST, TRAIN, TUNING, Fit, Sample
 from percolab.worlds.splits import Split
 from percolab.worlds.superposed import AnyDataset, Truth, truth
 
-TRAIN_SHARE = 0.7
-"""Share of the lines that are trained on where no split is given, as in the paper."""
-TUNING_SHARE = 0.2
-"""Share of the training lines that choose among penalties where the split has no validation rows."""
+TRAIN_SHARE = 0.7  #: Share of the lines that are trained on where no split is given, as in the paper.
+TUNING_SHARE = 0.2  #: Share of the training lines that choose among penalties where the split has no validation rows.
 PROBE_TARGETS = ("z", "sum", "membership")
 Parts = Split | tuple[ArrayLike, ArrayLike]
 
@@ -49,21 +47,16 @@ class LinearProbe:
       for z and sum, else of the permuted ones.
     """
 
-    kind: str
-    """z, sum, membership or own"""
-    measure: str
-    """R2 or AUC"""
+    kind: str  #: z, sum, membership or own
+    measure: str  #: R2 or AUC
     table: pandas.DataFrame
+    #: for z and sum: latent, n_test, MSE, and baseline, the error of the mean of the training lines
     per_latent: pandas.DataFrame | None
-    """for z and sum: latent, n_test, MSE, and baseline, the error of the mean of the training lines"""
+    #: (width, targets) in units of the target per unit of activation: for activations as they are, not standardised
     weights: Floats
-    """(width, targets) in units of the target per unit of activation: for activations as they are, not standardised"""
-    intercept: Floats
-    """(targets,)"""
-    alpha: Floats
-    """(targets,) the penalty of each"""
-    draws: dict[str, Floats] = field(repr=False)
-    """(draws, targets) the score of every draw, by control"""
+    intercept: Floats  #: (targets,)
+    alpha: Floats  #: (targets,) the penalty of each
+    draws: dict[str, Floats] = field(repr=False)  #: (draws, targets) the score of every draw, by control
 
     def predict(self, activations: Any) -> Floats:
         """Return what the probe reads from activations (lines, width), as (lines, targets)."""
@@ -248,14 +241,10 @@ class _Asked:
 
     kind: str
     names: list[Any]
-    values: NDArray[np.floating[Any]]
-    """(lines, k); truth values as 0 and 1"""
-    unit: Ints
-    """(lines,) for z and sum, which of the latents a line is in; -1 where it has no target"""
-    latents: Ints | None = None
-    """for z and sum"""
-    fresh: Floats | None = None
-    """(lines, draws) for z and sum, the same for fresh values"""
+    values: NDArray[np.floating[Any]]  #: (lines, k); truth values as 0 and 1
+    unit: Ints  #: (lines,) for z and sum, which of the latents a line is in; -1 where it has no target
+    latents: Ints | None = None  #: for z and sum
+    fresh: Floats | None = None  #: (lines, draws) for z and sum, the same for fresh values
     binary: bool = False
 
 

@@ -19,37 +19,28 @@ from percolab.ground.compiled import kernel
 from percolab.model.forest import Forest
 from percolab.nn.probing.ridge import TEST, TRAIN, CrossFit, Samples
 
-HELD_OUT = 0.3
-"""Share of samples that `read_places` scores on."""
-Column = tuple[str, int]
-"""A target and its draw."""
+HELD_OUT = 0.3  #: Share of samples that `read_places` scores on.
+Column = tuple[str, int]  #: A target and its draw.
 
+#: z: the latent's value. sum: the values from depth 0 down to the latent, added. z_redrawn, sum_redrawn: the same for
+#: fresh values of all latents, which no network has been trained on. z_shuffled, sum_shuffled: z and sum dealt to the
+#: wrong samples.
 TARGETS = ("z", "sum", "z_redrawn", "sum_redrawn", "z_shuffled", "sum_shuffled")
-"""z: the latent's value. sum: the values from depth 0 down to the latent, added. z_redrawn, sum_redrawn: the same for
-fresh values of all latents, which no network has been trained on. z_shuffled, sum_shuffled: z and sum dealt to the
-wrong samples."""
+#: Targets of true values; targets that are the same for all samples of a latent.
 TRUE_TARGETS, LATENT_TARGETS = TARGETS[:2], TARGETS[:4]
-"""Targets of true values; targets that are the same for all samples of a latent."""
-_FRESH = 1 << 32
-"""Second part of the seed of fresh values: apart from the depths, which have the smaller numbers."""
+_FRESH = 1 << 32  #: Second part of the seed of fresh values: apart from the depths, which have the smaller numbers.
 
 
 @dataclass(frozen=True, eq=False)
 class Places:
     """The latents that are probed, and the samples of each."""
 
-    depths: Ints
-    """(J,) increasing"""
-    latent: Ints
-    """(L,) by depth, then by row"""
-    depth_index: Ints
-    """(L,)"""
-    where: Ints
-    """(n, J) for each sample, which of the L latents it has at each depth; -1 for none"""
-    size: Ints
-    """(L,) samples of each latent"""
-    start: Ints
-    """(L,) first row of each latent"""
+    depths: Ints  #: (J,) increasing
+    latent: Ints  #: (L,) by depth, then by row
+    depth_index: Ints  #: (L,)
+    where: Ints  #: (n, J) for each sample, which of the L latents it has at each depth; -1 for none
+    size: Ints  #: (L,) samples of each latent
+    start: Ints  #: (L,) first row of each latent
 
     def __len__(self) -> int:
         return self.latent.size
@@ -179,14 +170,11 @@ def _pieces(forest: Forest, last_depth: int) -> Ints:
 class Reading:
     """Probes of T values of the latents in one representation."""
 
-    mse: Floats
-    """(L, T) mean squared error over the held-out samples of each latent; NaN where it has none"""
-    baseline: Floats
-    """(L, T) the same for the mean of the samples fitted"""
-    weight: torch.Tensor
-    """(J, T, w) what each probe reads along, for activations as they are"""
+    mse: Floats  #: (L, T) mean squared error over the held-out samples of each latent; NaN where it has none
+    baseline: Floats  #: (L, T) the same for the mean of the samples fitted
+    weight: torch.Tensor  #: (J, T, w) what each probe reads along, for activations as they are
+    #: (J, T) by how much the reading of held-out samples rises with the value, on average: 1 for a perfect reading
     gain: Floats
-    """(J, T) by how much the reading of held-out samples rises with the value, on average: 1 for a perfect reading"""
 
 
 def held_out(n: int) -> NDArray[np.bool_]:

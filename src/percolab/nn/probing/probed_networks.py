@@ -40,8 +40,7 @@ class Source:
 
     kind: str
     seed: int = 0
-    member: int = 0
-    """which network of the run, if it is a trained one"""
+    member: int = 0  #: which network of the run, if it is a trained one
 
     def __str__(self) -> str:
         return self.kind if self.kind == RAW else f"{self.kind}-{self.seed}"

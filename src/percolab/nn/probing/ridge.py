@@ -26,21 +26,17 @@ from percolab.ground.devices import Device, choose_device
 from percolab.ground.validation import listed
 
 STD_FLOOR = 1e-6
+#: Variance, as a share of the mean square about the centre, up to which a unit is constant: rounding makes up to about
+#: 1e-15 of the mean square, times a hundred thousand rows, which must stay below the penalty.
 CONSTANT = 1e-9
-"""Variance, as a share of the mean square about the centre, up to which a unit is constant: rounding makes up to
-about 1e-15 of the mean square, times a hundred thousand rows, which must stay below the penalty."""
-CONSTANT_TARGET = 1e-20
-"""Variance, as a share of the mean square, up to which a target is constant, and has no R²."""
-JITTER = 1e-6
-"""Penalty for each row that is added where rounding has left a matrix that is not positive definite."""
-CHUNK_ROWS = {"cpu": 1 << 12, "cuda": 1 << 15}
-"""Rows of activations that are in float64 at a time, by kind of device."""
+CONSTANT_TARGET = 1e-20  #: Variance, as a share of the mean square, up to which a target is constant, and has no R².
+JITTER = 1e-6  #: Penalty for each row that is added where rounding has left a matrix that is not positive definite.
+CHUNK_ROWS = {"cpu": 1 << 12, "cuda": 1 << 15}  #: Rows of activations that are in float64 at a time, by kind of device.
+#: Parts of the rows: not used; never held out; the part that is scored, and the one that chooses a penalty for it.
 LEFT_OUT, TRAIN, TEST, TUNING = range(-2, 2)
-"""Parts of the rows: not used; never held out; the part that is scored, and the one that chooses a penalty for it."""
+#: Relative difference of errors up to which penalties are as good as each other: the first of them is taken.
 TIE = 1e-9
-"""Relative difference of errors up to which penalties are as good as each other: the first of them is taken."""
-TUNING_STEP = 5
-"""One of so many training rows chooses among several penalties where no rows are given for it."""
+TUNING_STEP = 5  #: One of so many training rows chooses among several penalties where no rows are given for it.
 
 
 # ---------------------------------------------------------------------- rows in blocks
@@ -84,12 +80,9 @@ def blocks(values: Any, rows: Ints, device: torch.device) -> Iterator[tuple[Ints
 class Fit(NamedTuple):
     """Linear maps of activations as they are, on a device: k of them."""
 
-    weight: torch.Tensor
-    """(width, k)"""
-    intercept: torch.Tensor
-    """(k,)"""
-    mean: torch.Tensor
-    """(k,) means of the targets that were fitted"""
+    weight: torch.Tensor  #: (width, k)
+    intercept: torch.Tensor  #: (k,)
+    mean: torch.Tensor  #: (k,) means of the targets that were fitted
 
     def predict(self, activations: Any, rows: Ints) -> Floats:
         """Return what the maps read from some rows of activations: (rows, k)."""
@@ -174,17 +167,12 @@ class Samples:
     pass over the activations fits all groups.
     """
 
-    part: Ints
-    """(n,) part of each row, from 0 on; or TRAIN, or LEFT_OUT"""
-    level: Ints
-    """(n,) the last group that a row belongs to; -1 for none"""
-    where: Ints
-    """(n, J) the unit, such as a latent, that a row is scored under in each group; `units` for none"""
+    part: Ints  #: (n,) part of each row, from 0 on; or TRAIN, or LEFT_OUT
+    level: Ints  #: (n,) the last group that a row belongs to; -1 for none
+    where: Ints  #: (n, J) the unit, such as a latent, that a row is scored under in each group; `units` for none
     units: int = 1
-    scored: int = 1
-    """parts that are scored, the first ones; another one only chooses penalties"""
-    refit: bool = True
-    """whether the rows of that one are fitted once the penalties are chosen"""
+    scored: int = 1  #: parts that are scored, the first ones; another one only chooses penalties
+    refit: bool = True  #: whether the rows of that one are fitted once the penalties are chosen
 
     @cached_property
     def rows(self) -> dict[tuple[int, int], Ints]:
@@ -217,15 +205,11 @@ def divide(n: int, train: ArrayLike, tuning: ArrayLike, test: ArrayLike) -> Ints
 class Scores(NamedTuple):
     """Sums over the held-out rows of each unit, (units, T); targets and readings are about the mean that was fitted."""
 
-    squared: Floats
-    """squared errors"""
+    squared: Floats  #: squared errors
     target: Floats
-    target_squared: Floats
-    """squares of targets, which are the squared errors of the mean"""
-    read: Floats
-    """readings"""
-    n: Ints
-    """(units, 1) rows"""
+    target_squared: Floats  #: squares of targets, which are the squared errors of the mean
+    read: Floats  #: readings
+    n: Ints  #: (units, 1) rows
 
     def r2(self, mean: Floats) -> Floats:
         """Return (T,) R² over the rows of all units, NaN where a target is constant; from the means (T,) fitted."""
@@ -334,18 +318,12 @@ class CrossFit:
 class Ridge:
     """A ridge regression and its errors on test rows, for k targets. Made by `ridge`."""
 
-    weights: Floats
-    """(width, k) for activations as they are"""
-    intercept: Floats
-    """(k,)"""
-    alpha: Floats
-    """(k,) the penalty"""
-    r2: Floats
-    """(k,) R² on the test rows; NaN where the target is constant on them"""
-    mse: Floats
-    """(k,) mean squared error on the test rows"""
-    baseline: Floats
-    """(k,) mean squared error of the mean of the training rows"""
+    weights: Floats  #: (width, k) for activations as they are
+    intercept: Floats  #: (k,)
+    alpha: Floats  #: (k,) the penalty
+    r2: Floats  #: (k,) R² on the test rows; NaN where the target is constant on them
+    mse: Floats  #: (k,) mean squared error on the test rows
+    baseline: Floats  #: (k,) mean squared error of the mean of the training rows
 
 
 def ridge(

@@ -21,28 +21,20 @@ from percolab.ground.arrays import Floats, Ints
 from percolab.model.forest import Forest
 from percolab.nn.probing.ridge import CHUNK_ROWS, NormalEquations, blocks, take
 
-SHRINKAGE = 1e-3
-"""What is added to the diagonal of a covariance, as a share of its mean, before it is solved with."""
+SHRINKAGE = 1e-3  #: What is added to the diagonal of a covariance, as a share of its mean, before it is solved with.
 
 
 @dataclass(frozen=True, eq=False)
 class Siblings:
     """Pairs of siblings over the samples that are there, by position: their place when sorted in leaf order."""
 
-    order: Ints
-    """(n,) sample at each position"""
-    start: Ints
-    """(P,) first position of the left sibling"""
-    middle: Ints
-    """(P,) first position of the right sibling"""
-    stop: Ints
-    """(P,) one past the last position of the right sibling"""
-    parent: Ints
-    """(P,) the latent whose children they are"""
-    depth: Ints
-    """(P,) depth of the siblings"""
-    fom: Floats
-    """(P,) figure of merit of the smaller sibling"""
+    order: Ints  #: (n,) sample at each position
+    start: Ints  #: (P,) first position of the left sibling
+    middle: Ints  #: (P,) first position of the right sibling
+    stop: Ints  #: (P,) one past the last position of the right sibling
+    parent: Ints  #: (P,) the latent whose children they are
+    depth: Ints  #: (P,) depth of the siblings
+    fom: Floats  #: (P,) figure of merit of the smaller sibling
 
     def __len__(self) -> int:
         return self.parent.size
@@ -129,12 +121,9 @@ def sibling_groups(labels: Labels) -> tuple[Ints, Ints]:
 class Ready:
     """Pairs of groups, and the samples that count, on a device: made once, for many activations."""
 
-    rows: Ints
-    """(m,) samples that count, sorted by label"""
-    ends: Ints
-    """(2, 2, P) of the left and of the right group, first place in `rows` and one past the last"""
-    counts: torch.Tensor
-    """(2, P) samples of the left and of the right group, float64"""
+    rows: Ints  #: (m,) samples that count, sorted by label
+    ends: Ints  #: (2, 2, P) of the left and of the right group, first place in `rows` and one past the last
+    counts: torch.Tensor  #: (2, P) samples of the left and of the right group, float64
 
     @cached_property
     def steps(self) -> tuple[Ints, torch.Tensor, torch.Tensor]:
@@ -177,12 +166,10 @@ def ready(pairs: Siblings, device: torch.device, used: NDArray[np.bool_] | None 
 class Sums:
     """Means and spreads of both groups of each pair, on the device, in float64."""
 
+    #: (2, P, w) of the left and of the right group, less the centre; NaN where there are no samples
     means: torch.Tensor
-    """(2, P, w) of the left and of the right group, less the centre; NaN where there are no samples"""
-    spreads: torch.Tensor
-    """(2, P) mean squared distance from the mean, summed over columns"""
-    centre: torch.Tensor
-    """(w,) what is taken off all activations"""
+    spreads: torch.Tensor  #: (2, P) mean squared distance from the mean, summed over columns
+    centre: torch.Tensor  #: (w,) what is taken off all activations
 
 
 def sums(A: Any, pairs: Ready) -> Sums:

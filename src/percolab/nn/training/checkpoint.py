@@ -17,9 +17,11 @@ from percolab.ground.text import one_line, shown
 from percolab.nn.config import training_from
 
 FORMAT = 2
-MOST_VALUES = 1 << 20
-"""Numbers and words of a checkpoint's recipe and configurations."""
+MOST_VALUES = 1 << 20  #: Numbers and words of a checkpoint's recipe and configurations.
 State = dict[str, Any]
+#: What a checkpoint holds besides its format: recipe, the configuration of each of E members, a digest of targets and
+#: split, epochs or steps done and their time, losses (E, rows of the history, …), states of the generators that shuffle
+#: rows, weights by name (see `networks.model.joined` for several members), and the optimiser's state by parameter.
 PARTS = {
     "recipe": dict,
     "configs": list,
@@ -31,9 +33,6 @@ PARTS = {
     "model": dict,
     "optimizer": list,
 }
-"""What a checkpoint holds besides its format: recipe, the configuration of each of E members, a digest of targets and
-split, epochs or steps done and their time, losses (E, rows of the history, …), states of the generators that shuffle
-rows, weights by name (see `networks.model.joined` for several members), and the optimiser's state by parameter."""
 
 
 def snapshot(model: nn.Module, optimizer: torch.optim.Optimizer) -> State:

@@ -23,14 +23,10 @@ from percolab.nn.training.gpu import Half, Pace, record
 class Data:
     """Points, targets, and the rows that each member trains and validates on; … is () or (E,) throughout."""
 
-    X: torch.Tensor
-    """(n, d), shared by all members"""
-    y: torch.Tensor
-    """(n,) shared, or (E, n)"""
-    train: torch.Tensor
-    """(…, n_train) rows"""
-    validation: torch.Tensor
-    """(…, n_validation) rows"""
+    X: torch.Tensor  #: (n, d), shared by all members
+    y: torch.Tensor  #: (n,) shared, or (E, n)
+    train: torch.Tensor  #: (…, n_train) rows
+    validation: torch.Tensor  #: (…, n_validation) rows
 
     def targets(self, rows: torch.Tensor) -> torch.Tensor:
         """Return the targets (…, m) of rows (…, m)."""

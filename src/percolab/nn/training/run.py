@@ -29,15 +29,13 @@ from percolab.nn.training.history import EpochProgress
 from percolab.nn.training.steps import Steps
 
 CHECKPOINT_SECONDS = 30.0
-LOOK_SECONDS = 0.2
-"""How often losses are fetched from the device; fetching waits for it."""
-PACKAGES = ("torch", "numpy", "numba")
-"""Packages whose versions a run's numbers depend on."""
+LOOK_SECONDS = 0.2  #: How often losses are fetched from the device; fetching waits for it.
+PACKAGES = ("torch", "numpy", "numba")  #: Packages whose versions a run's numbers depend on.
 Weights = dict[str, torch.Tensor]
+#: The units of a run, with the model and the optimiser that they move: `advance` trains for the next unit and returns
+#: the training loss (…), `measure` returns measures (…, n_measures) on what is held out, and `columns` makes a member's
+#: history of both, of which progress shows the last column.
 Course = Epoch | Steps
-"""The units of a run, with the model and the optimiser that they move: `advance` trains for the next unit and returns
-the training loss (…), `measure` returns measures (…, n_measures) on what is held out, and `columns` makes a member's
-history of both, of which progress shows the last column."""
 
 
 class TrainingInterrupted(KeyboardInterrupt):
@@ -49,12 +47,9 @@ class Plan:
     """What a run is made from, besides its data: compared when it is resumed."""
 
     recipe: dict[str, Any]
-    configs: Sequence[AnyTrainConfig]
-    """one per member; they differ in nothing but their seeds"""
-    data: str
-    """digest of targets and splits, which may be others than the recipe's"""
-    keep: frozenset[int]
-    """epochs, or steps, whose weights are kept; 0 is before the first"""
+    configs: Sequence[AnyTrainConfig]  #: one per member; they differ in nothing but their seeds
+    data: str  #: digest of targets and splits, which may be others than the recipe's
+    keep: frozenset[int]  #: epochs, or steps, whose weights are kept; 0 is before the first
     directory: Path | None
 
     @property

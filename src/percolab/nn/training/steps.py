@@ -19,10 +19,8 @@ from percolab.nn.networks.excess import token_losses
 from percolab.nn.networks.model import Members
 from percolab.nn.training.gpu import Pace, record
 
-AHEAD = 8
-"""Steps whose documents are made before they are used, and steps that Python may be ahead of a GPU."""
-WARM_UP = 3
-"""Steps before a CUDA graph is recorded."""
+AHEAD = 8  #: Steps whose documents are made before they are used, and steps that Python may be ahead of a GPU.
+WARM_UP = 3  #: Steps before a CUDA graph is recorded.
 
 
 class Stream:

@@ -34,12 +34,9 @@ Model = nn.Module | Sequence[nn.Module] | Callable[[int], nn.Module]
 Data = AnyDataset | Corpus
 Folder = str | os.PathLike[str]
 
-COMPILED_FROM = 2000
-"""Steps on documents from which on compiling a step pays."""
-WEIGHT_BYTES = 16
-"""Memory of a weight while it is trained, with its gradient and its moments."""
-MODULE_BYTES = 1 << 14
-"""Memory of a block besides its weights: Python objects."""
+COMPILED_FROM = 2000  #: Steps on documents from which on compiling a step pays.
+WEIGHT_BYTES = 16  #: Memory of a weight while it is trained, with its gradient and its moments.
+MODULE_BYTES = 1 << 14  #: Memory of a block besides its weights: Python objects.
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,24 +45,21 @@ class TrainResult:
 
     model: nn.Module
     config: AnyTrainConfig
+    #: one row per epoch: epoch, lr, train_loss, train_r2, validation_loss, validation_r2; for labels train_loss,
+    #: validation_loss and validation_accuracy; on documents one row per `every` steps: step, lr, train_loss,
+    #: validation_loss, floor, excess
     history: pandas.DataFrame
-    """one row per epoch: epoch, lr, train_loss, train_r2, validation_loss, validation_r2; for labels train_loss,
-    validation_loss and validation_accuracy; on documents one row per `every` steps: step, lr, train_loss,
-    validation_loss, floor, excess"""
+    #: `RegressionScore` on the validation rows; for labels `LabelScore`; on held-out documents `DocumentScore`
     validation: Any
-    """`RegressionScore` on the validation rows; for labels `LabelScore`; on held-out documents `DocumentScore`"""
-    test: Any
-    """the same on the test rows, or on other held-out documents"""
+    test: Any  #: the same on the test rows, or on other held-out documents
+    #: wall time of all epochs or steps, the recording of the CUDA graph included, over all parts of a resumed run;
+    #: networks trained together have it in common
     seconds: float
-    """wall time of all epochs or steps, the recording of the CUDA graph included, over all parts of a resumed run;
-    networks trained together have it in common"""
     device: str
-    split: Any
-    """`Split`, the rows it was trained, validated and tested on; None on documents"""
+    split: Any  #: `Split`, the rows it was trained, validated and tested on; None on documents
+    #: weights after the epochs or steps that were to be kept, on the CPU; 0 is before the first
     kept: dict[int, dict[str, Tensor]] = field(default_factory=dict, repr=False)
-    """weights after the epochs or steps that were to be kept, on the CPU; 0 is before the first"""
-    waited: float = 0.0
-    """seconds in which training waited for documents, since it was last begun or resumed"""
+    waited: float = 0.0  #: seconds in which training waited for documents, since it was last begun or resumed
 
     def model_at(self, done: int) -> nn.Module:
         """Return the model as it was after an epoch or step that was kept; 0 gives the untrained one."""

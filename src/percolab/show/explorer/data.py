@@ -16,13 +16,10 @@ from percolab.show.explorer import planes, shown_features, trees
 from percolab.show.explorer.shown_features import Features
 from percolab.worlds.superposed import AnyDataset, Superposed, Truth, truth
 
-MOST_PLANE_ROWS = 400_000
-"""Points of all sets of components together, six bytes each."""
-READ_ROWS = 1 << 14
-"""Rows of X that are read at a time."""
+MOST_PLANE_ROWS = 400_000  #: Points of all sets of components together, six bytes each.
+READ_ROWS = 1 << 14  #: Rows of X that are read at a time.
 
-Predict = Callable[[NDArray[Any]], Any]
-"""Gives the prediction for rows of X."""
+Predict = Callable[[NDArray[Any]], Any]  #: Gives the prediction for rows of X.
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,10 +30,8 @@ class Subject:
     name: str
     prediction: NDArray[Any] | Predict | None
     features: Features | None
-    min_size: int
-    """fewest points of a concept"""
-    n_points: int
-    """most points that are drawn"""
+    min_size: int  #: fewest points of a concept
+    n_points: int  #: most points that are drawn
     seed: int
 
     @cached_property

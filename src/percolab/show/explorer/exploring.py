@@ -21,11 +21,9 @@ from percolab.show.explorer.packing import pack
 from percolab.show.explorer.serve import LOOPBACK, Server
 from percolab.worlds.superposed import AnyDataset
 
-MOST_POINTS = 100_000
-"""Points that are drawn unless more are asked for."""
+MOST_POINTS = 100_000  #: Points that are drawn unless more are asked for.
 MIN_SIZE = 20
-HEIGHT = 760
-"""Of the frame in a notebook."""
+HEIGHT = 760  #: Of the frame in a notebook.
 
 
 class DocumentExplorer:

@@ -17,18 +17,18 @@ from percolab.show import style
 if TYPE_CHECKING:
     from bokeh.models import ColumnDataSource
 
+#: In the order in which they are read.
 SCRIPTS = (
     "unpack", "trees", "points", "features", "colours", "space", "icicle", "panel", "table", "tips", "lasso", "address",
     "explorer", "controls",
 )  # fmt: skip
-"""In the order in which they are read."""
+#: What a feature does on a point, told apart by shape and by colour.
 MARKS = {
     "hits": ("circle", style.BLUE),
     "missed": ("x", style.ORANGE),
     "absorbed": ("triangle", style.VERMILION),
     "added": ("diamond", style.PURPLE),
 }
-"""What a feature does on a point, told apart by shape and by colour."""
 
 
 def text(name: str) -> str:

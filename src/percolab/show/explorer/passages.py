@@ -20,10 +20,8 @@ from percolab.show.explorer.packing import pack
 from percolab.show.explorer.shown_features import LEVELS
 
 MOST_DOCUMENTS = 200
-MOST_BYTES = 1 << 26
-"""Of beliefs, before they are compressed: documents beyond are left out."""
-FIRST = 1 << 40
-"""Of a corpus, held-out documents are shown."""
+MOST_BYTES = 1 << 26  #: Of beliefs, before they are compressed: documents beyond are left out.
+FIRST = 1 << 40  #: Of a corpus, held-out documents are shown.
 SCRIPTS = ("unpack", "colours", "documents")
 
 
@@ -31,10 +29,9 @@ SCRIPTS = ("unpack", "colours", "documents")
 class Probed:
     """What a probe reads from a network's activations, at every position of the first documents."""
 
-    trained_on: Collection[int]
-    """lexicons that the network was trained on; none: untrained"""
+    trained_on: Collection[int]  #: lexicons that the network was trained on; none: untrained
+    #: for each lexicon (positions, contexts): the probability that the context lies inside, as the probe reads it
     inside: Sequence[Any]
-    """for each lexicon (positions, contexts): the probability that the context lies inside, as the probe reads it"""
 
 
 def gather(

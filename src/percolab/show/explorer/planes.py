@@ -13,8 +13,8 @@ from percolab.ground.progress import Progress
 
 AXES = 3
 PART_ROWS = 1 << 13
+#: Steps of a coordinate between its least and its largest: finer than a screen, even enlarged a hundred times.
 STEPS = 2**16 - 1
-"""Steps of a coordinate between its least and its largest: finer than a screen, even enlarged a hundred times."""
 
 
 def principal_axes(X: NDArray[Any]) -> tuple[Floats, Floats]:

@@ -14,10 +14,9 @@ from percolab.ground.arrays import Ints
 if TYPE_CHECKING:
     import scipy.sparse
 
+#: Bytes of firing points before compression, less those of each further tree; the worst features above are left out.
 MOST_BYTES, BYTES_OF_TREE = 5_000_000, 1_000_000
-"""Bytes of firing points before compression, less those of each further tree; the worst features above are left out."""
-LEVELS = 255
-"""Levels of an activation, from 0 to the largest of its feature."""
+LEVELS = 255  #: Levels of an activation, from 0 to the largest of its feature.
 OF_CONCEPTS = ("f1", "chance", "f1_union", "absorption", "absorption_null", "absorption_edge", "cosine")
 COUNTS_OF_CONCEPTS = ("best_feature", "k", "recovering")
 OF_FEATURES = ("f1", "precision", "recall", "purity")
@@ -27,12 +26,9 @@ OF_FEATURES = ("f1", "precision", "recall", "purity")
 class Features:
     """Codes of some samples, and a score for each hierarchy; of scores only tables are used, see `features.Score`."""
 
-    codes: scipy.sparse.csr_array
-    """(codes, features), without what does not fire"""
-    rows: Ints
-    """the sample of each row of the codes, increasing"""
-    order: Ints
-    """where each of them was in the codes as they were given"""
+    codes: scipy.sparse.csr_array  #: (codes, features), without what does not fire
+    rows: Ints  #: the sample of each row of the codes, increasing
+    order: Ints  #: where each of them was in the codes as they were given
     scores: Sequence[Any]
     name: str
 

@@ -12,14 +12,11 @@ from percolab.ground.arrays import Ints
 from percolab.model.forest import Forest
 from percolab.worlds.superposed import Truth
 
-MOST_LISTED = 200_000
-"""Latents up to which all are listed; of more, concepts only."""
-MOST_CONCEPTS = 20_000
-"""Concepts of a tree; where there are more, those of more points are taken."""
+MOST_LISTED = 200_000  #: Latents up to which all are listed; of more, concepts only.
+MOST_CONCEPTS = 20_000  #: Concepts of a tree; where there are more, those of more points are taken.
+#: A latent gets components of its own if it has at most this share of the points of the nearest one above that has.
 VIEW_RATIO = 1 / 2
-"""A latent gets components of its own if it has at most this share of the points of the nearest one above that has."""
-FEWEST_SEEN = 30
-"""Points that a latent needs for components of its own."""
+FEWEST_SEEN = 30  #: Points that a latent needs for components of its own.
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,8 +25,7 @@ class Listing:
 
     latent: Ints
     concept: NDArray[np.bool_]
-    min_size: int
-    """fewest points of a concept"""
+    min_size: int  #: fewest points of a concept
 
 
 def list_latents(forest: Forest, min_size: int, below: int | None = None) -> Listing:
