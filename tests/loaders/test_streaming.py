@@ -425,7 +425,7 @@ def ray():
     import ray
     import ray.data
 
-    ray.init(num_cpus=2, include_dashboard=False, logging_level="error", log_to_driver=False)
+    ray.init("local", num_cpus=2, include_dashboard=False, logging_level="error", log_to_driver=False)
     logging.getLogger("ray.data").setLevel("ERROR")
     ray.data.DataContext.get_current().enable_progress_bars = False
     yield ray
