@@ -11,17 +11,21 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from make_tables import HIDDEN, LAYERS, SAES, STREAM, TASKS, estimate_of, lines, read
+from make_tables import CONFIRMATORY, HIDDEN, LAYERS, SAES, STREAM, TASKS, estimate_of, level_of, lines, read
+from matplotlib.figure import Figure
 
+from percolab.intervals import Estimate
 from percolab.show import dot_rows, style
 from percolab.show.dot_rows import Mark, Panel
+from percolab.study.estimates import Row
+from percolab.study.pictures import by_number
 
 HERE = Path(__file__).parent
 DPI = 150
 CARD = 4.2
 """Width in inches of a picture on a card of the first page."""
 ROLES = {"trained": "recovery", "untrained": "untrained", "raw input": "raw"}
-FEW = ["kmeans", "jumprelu"]
+FEW = ("topk", "kmeans")
 """Methods on a card."""
 
 
@@ -31,6 +35,8 @@ def main() -> None:
     folder.mkdir(exist_ok=True)
     for name, panels in PICTURES.items():
         (folder / f"{name}.png").write_bytes(style.as_png(dot_rows.draw(*panels()), DPI))
+    for name, figure in CURVES.items():
+        (folder / f"{name}.png").write_bytes(style.as_png(figure(), DPI))
     for name, panel in CARDS.items():
         (folder / f"card-{name}.png").write_bytes(style.as_png(dot_rows.draw(panel(), width=CARD), DPI))
 
@@ -197,7 +203,32 @@ def documents(file: str, *, short: bool = False) -> Panel:
     return Panel(list(words.values()), series, "how well it is found (1: perfectly)", limits=(-0.1, 1))
 
 
+def dictionaries(task: str, methods: Sequence[str] = CONFIRMATORY) -> Panel:
+    """Return recovery by method in documents: networks of the concepts' lexicon, of the other one, and chance."""
+    roles = {"own lexicon": ("trained", "f1"), "other lexicon": ("other", "f1"), "chance": ("trained", "chance")}
+    series = {
+        name: {method: mark(level_of(task, role, method, measure)) for method in methods}
+        for name, (role, measure) in roles.items()
+    }
+    return Panel(list(methods), series, "recovery: mean best F1 of a context", limits=(0, 1))
+
+
+def curves(task: str, measure: str, words: str) -> Figure:
+    """Draw a measure of every method in networks of the concepts' lexicon against its sparsity."""
+    series: dict[str, list[Row]] = {}
+    for one in read(f"benchmark/{task}.json")["curves"]:
+        if (one["role"], one["measure"]) == ("trained", measure) and one["setting"] != "k=1":
+            estimate = Estimate(one["value"], one["low"], one["high"])
+            series.setdefault(one["method"], []).append(Row(estimate, one, by_draw=tuple(one["by_draw"])))
+    return by_number(series, "at", "", "L0: features that fire on a row", words)
+
+
+CURVES = {
+    "sparsity": lambda: curves("documents", "f1", "recovery: mean best F1 of a context"),
+    "absorption": lambda: curves("documents", "absorption_edge", "recall outside minus inside the lower context"),
+}
 PICTURES = {
+    "dictionaries": lambda: [dictionaries("documents")],
     "documents": lambda: [documents("full")],
     "probes": lambda: [probes("one-cluster")],
     "probes-many": lambda: [probes("multi-cluster")],
@@ -214,7 +245,7 @@ PICTURES = {
 CARDS = {
     "documents": lambda: documents("full", short=True),
     "probes": lambda: last_probe("one-cluster"),
-    "recovery": lambda: recovery("paper-one-cluster", FEW),
+    "dictionaries": lambda: dictionaries("documents", FEW),
     "swap": lambda: swap(STREAM[-1:]),
     "steering": lambda: steering(("blocks.1",)),
     "patching": lambda: patching(short=True),

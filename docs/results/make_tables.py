@@ -345,14 +345,14 @@ def counts(metric: str, methods: Sequence[str]) -> str:
 
 
 def benchmark_methods(task: str) -> str:
-    """Return the table of methods of a task of the benchmark, small scale."""
+    """Return the table of methods of a task of the benchmark."""
     found = read(f"benchmark/{task}.json")["table"]
     kept = [i for i, title in enumerate(found["head"]) if title in SHOWN]
     return table([found["head"][i] for i in kept], [[row[i] for i in kept] for row in found["rows"]])
 
 
 def benchmark_endpoints(task: str) -> str:
-    """Return the endpoints of a task of the benchmark, small scale."""
+    """Return the endpoints of a task of the benchmark."""
     rows = []
     for one in read(f"benchmark/{task}.json")["endpoints"]:
         draws = ", ".join(f"{value:.3f}" for value in one["by_draw"])
@@ -372,6 +372,31 @@ def benchmark_endpoints(task: str) -> str:
     return table(head, rows)
 
 
+def level_of(task: str, role: str, method: str, measure: str) -> dict[str, Any] | None:
+    """Return the mean of a measure of a method in networks of a role."""
+    wanted = {"role": role, "method": method, "measure": measure}
+    rows = read(f"benchmark/{task}.json")["levels"]
+    return next((row for row in rows if wanted.items() <= row.items()), None)
+
+
+def endpoint_of(task: str, endpoint: str, method: str) -> dict[str, Any] | None:
+    """Return what an endpoint says of a method, where it was tested."""
+    rows = read(f"benchmark/{task}.json")["endpoints"]
+    return next((row for row in rows if (row["endpoint"], row["method"]) == (endpoint, method)), None)
+
+
+def dictionaries(task: str) -> str:
+    """Return what each confirmatory method finds in a task, with the endpoints."""
+    rows = []
+    for method in CONFIRMATORY:
+        found = [level_of(task, role, method, "f1") for role in ("trained", "other")]
+        tested = [endpoint_of(task, endpoint, method) for endpoint in ("method", "question")]
+        tested = [one if one and len(one["by_draw"]) > 2 else None for one in tested]
+        rows.append([f"`{method}`", *(interval(one) for one in (*found, *tested))])
+    return table(["recovery", "own lexicon", "other lexicon", "minus k-means", "own - other"], rows)
+
+
+CONFIRMATORY = ("topk", "batchtopk", "matryoshka", "kmeans")
 SHOWN = (
     "method", "recovery", "untrained", "random norms", "other", "raw input", "chance", "at L0 32", "L0", "dead",
     "threshold 0", "bridged by patches", "bridged at random", "trained - raw", "own - other",
@@ -429,13 +454,13 @@ SPARSITIES = ["batchtopk@k=8", "batchtopk", "batchtopk@k=128"]
 PAGES: dict[str, dict[str, Callable[[], str]]] = {
     "../benchmark.md": {
         f"{task}, {kind}": partial(make, task)
-        for task in ("documents", "superposed-2")
+        for task in ("documents", "documents-small", "superposed-2-small")
         for kind, make in (("methods", benchmark_methods), ("endpoints", benchmark_endpoints))
     },
     "documents.md": {f"documents, {file}": partial(documents, file) for file in ("full", "small")},
     "paper.md": {"table 1": table_one},
     "represent.md": {"relevance": lambda: relevance(short=True)},
-    "features.md": {"in short": in_short},
+    "features.md": {"in short": in_short, "dictionaries": lambda: dictionaries("documents")},
     "paper-details.md": {
         "probes, one-cluster": lambda: probes("one-cluster"),
         "probes, multi-cluster": lambda: probes("multi-cluster"),

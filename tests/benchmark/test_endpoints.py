@@ -198,3 +198,10 @@ def test_power_falls_with_spread_and_with_the_number_of_methods():
     assert quiet < endpoints.smallest_effect(planted, "a", {"a": 0.03}, 5)
     assert quiet < endpoints.smallest_effect(planted, "a", {"a": 0.01, "b": 0.01, "c": 0.01, "d": 0.01}, 5)
     assert np.isnan(endpoints.smallest_effect(planted, "a", {"a": 9.0}, 5))
+
+
+def test_a_method_with_one_draw_counts_in_the_correction_and_leaves_power_to_the_others():
+    planted, one_draw = np.linspace(0.005, 0.3, 60), float("nan")
+    assert np.isnan(endpoints.smallest_effect(planted, "b", {"a": 0.01, "b": one_draw}, 5))
+    alone = endpoints.smallest_effect(planted, "a", {"a": 0.01}, 5)
+    assert alone < endpoints.smallest_effect(planted, "a", {"a": 0.01, "b": one_draw, "c": one_draw}, 5) < 0.3

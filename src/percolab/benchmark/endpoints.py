@@ -34,6 +34,7 @@ AT_MATCHED = f"f1 at L0 {MATCHED:g}"
 MEASURES = {METHOD: ("f1", AT_MATCHED), QUESTION: ("f1", AT_MATCHED), CAUSE: ("bridged",)}
 #: Measures that contrasts are made of.
 COMPARED = ("f1", AT_MATCHED, "f1_zero", "one_to_one", "auc", "probe_activations")
+DRAWN = ("f1", "l0", "splitting", "absorption_edge", "absorption_linear", "dead")  #: Measures that curves are made of.
 ONE_CENTRE = f"{PLAIN}-1"
 #: Share of dead features from which a cell is unhealthy, and share of dropped pairs from which there is no verdict.
 MOST_DEAD, MOST_DROPPED = 0.5, 0.2
@@ -193,10 +194,10 @@ def _mean(cell: Measured) -> float:
 
 
 def _curves(cells: Sequence[Measured]) -> list[Row]:
-    """Return recovery at every setting, with its L0."""
+    """Return measures at every setting, with its L0."""
     groups: dict[tuple[str, str, str], dict[str, list[float]]] = {}
     for cell in cells:
-        if cell.measure in ("f1", "l0", "absorption_edge", "absorption_linear"):
+        if cell.measure in DRAWN:
             family, _, setting = cell.reader.partition(AT)
             found = groups.setdefault((cell.role_for_units, family, setting), {})
             found.setdefault(cell.measure, []).append(_mean(cell))
@@ -317,12 +318,12 @@ def smallest_effect(planted: Sequence[float], method: str, spread: dict[str, flo
     """Return the smallest planted effect that the whole rule finds in 80% of simulated benchmarks.
 
     Fresh draws vary as much as those measured. One method has the planted effect, the others have none; all are tested
-    and corrected together.
+    and corrected together. A method with one draw is never found, and counts in the correction.
     """
     from scipy.stats import t
 
     names = list(spread)
-    if draws < ENOUGH or not np.isfinite(list(spread.values())).all():
+    if draws < ENOUGH or not np.isfinite(spread[method]):
         return float("nan")
     rng = np.random.default_rng(0)
     noise = rng.standard_normal((TRIALS, len(names), draws)) * np.maximum(list(spread.values()), 1e-6)[:, None]

@@ -79,6 +79,9 @@ _RATES: Mapping[tuple[str, str], Mapping[str, float]] = {
     (TUNED, "small"): _DOCUMENTS,
     ("documents", "paper"): _FULL_DOCUMENTS,
     (TUNED, "paper"): _FULL_DOCUMENTS,
+    ("superposed-2", "paper"): {"trained": 3e-3, "untrained": 3e-3, "raw": 1e-2},
+    ("superposed-4", "paper"): {"trained": 3e-3, "untrained": 3e-3, "raw": 1e-2},
+    ("paper-one-cluster", "paper"): {"trained": 3e-3, "untrained": 3e-3, "raw": 3e-3},
     ("superposed-2", "small"): {"trained": 1e-3, "untrained": 1e-2, "raw": 3e-2},
     ("superposed-4", "small"): {"trained": 1e-2, "untrained": 3e-2, "raw": 3e-2},
     ("paper-one-cluster", "small"): {"trained": 1e-3, "untrained": 1e-3, "raw": 3e-3},
@@ -98,10 +101,10 @@ def task(name: str, scale: str = "paper") -> Task:
     """
     check_choice("tasks", name, TASKS)
     small = check_choice("scale", scale, SCALES) == "small"
-    budget = _SMALL if small else Budget()
+    budget = _SMALL if small else Budget(steps=1000)
     rates = _RATES.get((name.removesuffix(TENTH), scale), {})
     if name.removesuffix(TENTH) not in POINTS:
-        budget = budget if small else Budget(n_features=2048, steps=1000)
+        budget = budget if small else replace(budget, n_features=2048)
         options = Options("blocks.1", 20, budget, rates, 400 if small else 4000, tuned=name == TUNED)
         return Task(name, scale, scales.corpus("documents", scale), scales.corpus_training("documents", scale), options)
     data = name.removesuffix(TENTH).removeprefix("paper-")

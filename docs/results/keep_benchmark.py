@@ -1,0 +1,39 @@
+"""Keep the numbers of a task of the benchmark that the pages here show: tables, endpoints and curves, no concepts.
+
+    python docs/results/keep_benchmark.py v1/documents/results.json documents
+
+writes benchmark/documents.json, of some 200 KB, from the results of `percolab benchmark -o v1`.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+HERE = Path(__file__).parent
+WHOLE = ("command", "scale", "draws", "table", "endpoints", "seconds", "provenance")
+CURVE = ("role", "method", "setting", "at", "measure", "value", "low", "high", "by_draw")
+LEVEL = ("role", "method", "measure", "value", "low", "high", "by_draw")
+MATCHED = ("endpoint", "method", "value", "low", "high", "by_draw")
+
+
+def main() -> None:
+    """Write the file."""
+    source, name = sys.argv[1:]
+    results = json.loads(Path(source).read_text(encoding="utf-8"))
+    kept = {key: results[key] for key in WHOLE} | {"missing": len(results["missing"])}
+    rows = results["estimates"]
+    kept["at L0 32"] = [
+        {key: row[key] for key in MATCHED}
+        for row in rows
+        if row["part"] == "endpoint" and row["measure"] == "f1 at L0 32"
+    ]
+    kept["levels"] = [{key: row[key] for key in LEVEL} for row in rows if row["part"] == "level"]
+    kept["curves"] = [{key: row[key] for key in CURVE} for row in rows if row["part"] == "curve"]
+    file = HERE / "benchmark" / f"{name}.json"
+    file.write_text(json.dumps(kept, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
