@@ -9,7 +9,7 @@ import numpy as np
 from percolab import theory
 from percolab.checks import verdicts
 from percolab.checks.independence import Subject
-from percolab.checks.verdicts import Check, p_of_score, statistical, too_small, two_sided
+from percolab.checks.verdicts import Check, p_of_quadratic, p_of_score, statistical, too_small, two_sided
 from percolab.ground.arrays import Floats, Ints
 
 FEWEST_IN_BIN = 30
@@ -19,11 +19,8 @@ FROM_THRESHOLD = 10.0
 
 def checks(subject: Subject) -> Iterator[Check]:
     """Yield the checks of a random graph's clusters."""
-    yield number_of_bonds(subject)
-    yield tree_clusters(subject)
-    yield number_of_clusters(subject)
-    yield giant(subject)
-    yield cycles(subject)
+    for law in (number_of_bonds, tree_clusters, number_of_clusters, giant, cycles):
+        yield law(subject)
 
 
 def number_of_bonds(subject: Subject) -> Check:
@@ -47,8 +44,6 @@ def tree_clusters(subject: Subject) -> Check:
 
     The numbers of sizes j and k have covariance E_j E_k (c - 1) jk / n, and E_k more for j = k.
     """
-    from scipy.stats import chi2
-
     n, c, law = subject.recipe.n_points, _mean_degree(subject), "clusters without cycles, by size"
     sizes = np.arange(subject.recipe.min_cluster_size, max(2, int(n**0.5)) + 1)
     expected = theory.tree_clusters(sizes, n, c)
@@ -64,13 +59,11 @@ def tree_clusters(subject: Subject) -> Check:
         np.add.reduceat(values, edges[:-1]) for values in (counted.astype(np.float64), expected, expected * sizes)
     )
     covariance = np.diag(means) + (c - 1) / n * np.outer(weights, weights)
-    difference = counts - means
-    square = float(difference @ np.linalg.solve(covariance, difference))
+    square, p, freedom = p_of_quadratic(counts - means, covariance)
     note = f"{counts.size} bins of sizes up to {sizes[edges[-1] - 1]:,}; exact means"
     spread = np.sqrt(np.diag(covariance))
     draw = verdicts.curve(sizes[edges[:-1]], counts, means, "size s, by bin from", error=spread, log="xy")
-    p = float(chi2.sf(square, counts.size))
-    return statistical(law, f"χ² about {counts.size}", f"χ² = {square:.1f}", p, note, draw)
+    return statistical(law, f"χ² about {freedom}", f"χ² = {square:.1f}", p, note, draw)
 
 
 def _bins(expected: Floats) -> Ints:

@@ -61,10 +61,9 @@ class Columns:
         self._arrays, self.identity = finished.open_columns(path, names, identity)
         arrays = self._arrays.values()
         self.n_points = len(next(iter(arrays)))
+        #: rows that are read at once: those of the smallest chunk
         self.block_rows = min(array.block_rows for array in arrays)
-        """rows that are read at once: those of the smallest chunk"""
-        self.chunk_rows = max(array.block_rows for array in arrays)
-        """rows of the largest chunk"""
+        self.chunk_rows = max(array.block_rows for array in arrays)  #: rows of the largest chunk
         self.row_bytes = sum(_type(array).itemsize * array.size for array in arrays) // max(1, self.n_points)
         self._chunk = lru_cache(len(names) * _open_chunks(self.chunk_rows))(partial(_read_chunk, self._arrays))
 

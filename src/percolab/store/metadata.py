@@ -195,14 +195,6 @@ def _json(source: Source, key: str) -> dict[str, Any]:
 # ---------------------------------------------------------------------- digest
 
 
-def check_digest(said: Mapping[str, Any], arrays: Mapping[str, Layout], location: Location) -> str:
-    """Return the digest of the description of a store; raise unless it is the one that was written."""
-    known = digest(said, arrays)
-    if said.get("metadata_sha256") != known:
-        raise StoreError(f"{location} is damaged: its metadata do not match their digest")
-    return known
-
-
 def digest(attributes: Mapping[str, Any], arrays: Mapping[str, Layout]) -> str:
     """Return the sha256 of the description of a complete store: recipe, provenance, arrays and their digests."""
     said = {key: attributes.get(key) for key in ("format", "recipe", "provenance", "sha256")}

@@ -257,19 +257,16 @@ class Unfinished(Cells):
     def recall(self, recorded: Mapping[str, str]) -> None:
         """Make the records from the block digests of a finished store, of each kind whose digests are sound."""
         for kind, names in self.content.kinds.items():
-            block_digests: dict[str, list[bytes]] = {}
-            for name in names:
-                try:
-                    n_blocks = self.chunks(name).layout.n_blocks
-                    block_digests[name] = digests.recorded(self.source, name, n_blocks, recorded, self.location)
-                except StoreError:
-                    break
-            else:
-                records = self._array(f"unfinished/{kind}")
-                for index in range(self.n_cells(kind)):
-                    _put_record(
-                        records, index, [block_digests[name][block] for name, block in self.blocks(kind, index)]
-                    )
+            try:
+                lengths = {name: self.chunks(name).layout.n_blocks for name in names}
+                known = {
+                    name: digests.recorded(self.source, name, lengths[name], recorded, self.location) for name in names
+                }
+            except StoreError:
+                continue
+            records = self._array(f"unfinished/{kind}")
+            for index in range(self.n_cells(kind)):
+                _put_record(records, index, [known[name][block] for name, block in self.blocks(kind, index)])
 
     def _collect(self) -> dict[str, list[bytes]]:
         """Return the digests of the blocks of every array, from the records."""

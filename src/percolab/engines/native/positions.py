@@ -272,8 +272,8 @@ class Walk:
         self.key, self.scale = np.uint64(recipe.seeds.embed), np.sqrt(recipe.dim)
         self.has_origin = recipe.mode != "one_cluster"
         parts = trees.expansion
+        #: end by which the walk enters each piece, or `AT_ROOT`
         self.entry = np.full(parts.tip.size, AT_ROOT)
-        """end by which the walk enters each piece, or `AT_ROOT`"""
         if parts.skeleton.size or entries.end.size:
             known = entries.end, trees.end_row, self.key
             enter_tips(parts.tip, parts.skeleton, parts.first_end, *known, self.entry)
