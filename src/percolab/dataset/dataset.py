@@ -256,8 +256,7 @@ class Dataset(SampleSet):
             target, made again from the latents that are left.
         """
         check_choice("y", y, ("kept", "recomputed"))
-        induced = subsample.induced(self.forest, subsample.as_rows(rows, self.forest.n_points))
-        row, latent = induced.source_row, induced.source_latent
+        forest, row, latent = subsample.induced(self.forest, subsample.as_rows(rows, self.forest.n_points))
         columns = {"latent_z": self.latent_z[latent], "point_z": self.point_z[row]}
         extra: dict[str, NDArray[Any]] = {"source_row": row}
         if self._active is not None:
@@ -266,10 +265,10 @@ class Dataset(SampleSet):
             target, labels = target_rules.given(self.y[row], row.size)
         else:
             target, active = self.target, _active_of(extra)
-            labels = target_rules.make(target, induced.forest, columns["latent_z"], columns["point_z"], active)
+            labels = target_rules.make(target, forest, columns["latent_z"], columns["point_z"], active)
         return self._changed(
             recipe=replace(self.recipe, target=target),
-            forest=induced.forest,
+            forest=forest,
             X=self.X[row],
             y=labels,
             **columns,
@@ -309,7 +308,8 @@ class Dataset(SampleSet):
         edit.check(self.forest.n_points, self.forest.n_latents)
         if not self.target.is_rule:
             raise ValueError(f"target must be made by a rule to follow new values, got {self.target.kind!r}")
-        if self._is_foreign and not np.array_equal(self.y, self._make(self.target)):
+        truth = self.target, self.forest, self.latent_z, self.point_z, self._active
+        if self._is_foreign and not np.array_equal(self.y, target_rules.make(*truth)):
             raise ValueError(f"y must be what its target makes of z to follow new values, got one with {BY_HAND}")
         latent_z, own_z = self.latent_z.copy(), self.point_z.copy()
         replay.set_values(edit, latent_z, own_z)
@@ -454,9 +454,6 @@ class Dataset(SampleSet):
             recipe, extra = replace(self.recipe, target=chosen), dict(self.extra)
         provenance = {key: value for key, value in self.provenance.items() if key != "modified" or value != GIVEN}
         return self._changed(recipe=recipe, y=y, extra=extra, provenance=provenance)
-
-    def _make(self, target: Target) -> NDArray[Any]:
-        return np.asarray(target_rules.make(target, self.forest, self.latent_z, self.point_z, _active_of(self.extra)))
 
     @cached_property
     def _active(self) -> Active | None:

@@ -219,17 +219,13 @@ def _draw_state(axes: Axes, state: State) -> None:
 
 def _draw_block(axes: Axes, block: tuple[int, ...], n: int) -> None:
     """Draw a block as a band along its arc of the cycle; its colour is that of its first position."""
-    half = 0.36 * 2 * np.pi / n
-    start = np.pi / 2 - 2 * np.pi * block[0] / n + half
-    end = np.pi / 2 - 2 * np.pi * (block[0] + len(block) - 1) / n - half
-    if len(block) == n:
-        end = start - 2 * np.pi
-    arc = np.linspace(start, end, 120)
-    outer, inner = 1.27, 0.73
-    x = np.concatenate([outer * np.cos(arc), inner * np.cos(arc[::-1])])
-    y = np.concatenate([outer * np.sin(arc), inner * np.sin(arc[::-1])])
-    edge = "none" if len(block) == n else style.GREY
-    axes.fill(x, y, facecolor=FILLS[block[0] % len(FILLS)], edgecolor=edge, linewidth=0.8, zorder=1)
+    from matplotlib.patches import Wedge
+
+    is_whole, first = len(block) == n, block[0] - 0.36
+    last = first + n if is_whole else block[0] + len(block) - 1 + 0.36
+    start, end = (90 - 360 * position / n for position in (first, last))
+    look: Any = {"facecolor": FILLS[block[0] % len(FILLS)], "edgecolor": "none" if is_whole else style.GREY}
+    axes.add_patch(Wedge((0, 0), 1.27, end, start, width=0.54, linewidth=0.8, zorder=1, **look))
 
 
 # ---------------------------------------------------------------------- hierarchies

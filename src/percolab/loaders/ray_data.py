@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from functools import partial
@@ -12,6 +11,7 @@ import numpy as np
 from ray.data import DataContext, Datasource, ReadTask
 from ray.data.block import Block, BlockAccessor, BlockMetadata
 
+from percolab.ground import parallel
 from percolab.ground.validation import check_integer, check_seed
 from percolab.loaders import streams
 from percolab.loaders.mixture import Batches, cut, taken
@@ -78,13 +78,12 @@ class PercolabSource(Datasource):
         return [self._task(columns, number, share, per_task_row_limit) for number, share in enumerate(shares)]
 
     def _task(self, columns: streams.Columns, number: int, blocks: Any, row_limit: int | None) -> ReadTask:
-        ranges = streams.row_ranges(blocks, columns, 0, columns.n_points)
-        rows = sum(stop - start for start, stop in ranges)
+        rows = sum(stop - start for start, stop in streams.row_ranges(blocks, columns, 0, columns.n_points))
         metadata = BlockMetadata(
             num_rows=rows, size_bytes=rows * columns.row_bytes, exec_stats=None, input_files=(self.path,)
         )
         pool = min(self.buffer_rows, rows) if self.shuffle else 0
-        read = partial(_read, self.path, self.identity, self.columns, ranges, pool, (self.seed, self.epoch, number))
+        read = partial(_read, self.path, self.identity, self.columns, blocks, pool, (self.seed, self.epoch, number))
         return ReadTask(read, metadata, per_task_row_limit=row_limit)
 
 
@@ -92,50 +91,29 @@ def _read(
     path: str,
     identity: str,
     names: tuple[str, ...],
-    ranges: list[streams.Range],
+    blocks: Any,
     pool: int,
     key: tuple[int, int, int],
 ) -> Iterator[Block]:
-    """Read ranges of rows as tables, mixed if there is a pool.
+    """Read blocks as tables, in this order, or with their rows mixed if there is a pool.
 
     Tables have the size that Ray wants, so that it does not put them together itself, which would take another copy.
     """
     columns = streams.Columns(path, names, identity)
+    ranges = streams.row_ranges(blocks, columns, 0, columns.n_points)
     rows = sum(stop - start for start, stop in ranges)
     wanted = DataContext.get_current().target_max_block_size or rows * columns.row_bytes
     size = columns.block_rows * max(1, -(-wanted // (columns.block_rows * columns.row_bytes)))
-    sizes = [min(size, rows - first) for first in range(0, rows, size)]
+    edges, random = parallel.ranges(rows, size), streams.generator(*key)
+    parts: Batches
     if not pool:
-        parts = _in_order(columns, ranges, sizes)
+        wanted_ranges = (streams.row_ranges(blocks, columns, lo, hi) for lo, hi in edges)
+        parts = (streams.read_together(columns, some) for some in wanted_ranges)
     elif pool == rows:
-        parts = _permuted(columns, ranges, sizes, streams.generator(*key))
+        whole, order = streams.read_together(columns, ranges), random.permutation(rows)
+        parts = (taken(whole, order[lo:hi]) for lo, hi in edges)
     else:
-        parts = cut(streams.read_mixed(columns, ranges, pool, streams.generator(*key)), sizes)
+        parts = cut(streams.read_mixed(columns, ranges, pool, random), [hi - lo for lo, hi in edges])
     with closing(parts):
         for part in parts:
             yield BlockAccessor.batch_to_block(dict(zip(names, part, strict=True)))
-
-
-def _in_order(columns: streams.Columns, ranges: list[streams.Range], sizes: list[int]) -> Batches:
-    """Yield parts of these sizes, each read into memory of its own."""
-    left = deque(ranges)
-    for size in sizes:
-        wanted = []
-        while size:
-            start, stop = left.popleft()
-            here = min(stop, start + size)
-            wanted.append((start, here))
-            size -= here - start
-            if here < stop:
-                left.appendleft((here, stop))
-        yield streams.read_together(columns, wanted)
-
-
-def _permuted(
-    columns: streams.Columns, ranges: list[streams.Range], sizes: list[int], random: np.random.Generator
-) -> Batches:
-    """Yield parts of these sizes of a random permutation of all rows, which are read at once."""
-    whole = streams.read_together(columns, ranges)
-    order = random.permutation(len(whole[0]))
-    for last, size in zip(np.cumsum(sizes).tolist(), sizes, strict=True):
-        yield taken(whole, order[last - size : last])

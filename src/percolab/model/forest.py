@@ -189,6 +189,11 @@ class Forest:
         return np.lexsort((self.point_id, self.point_cluster))
 
     @cached_property
+    def _founders(self) -> Ints:
+        """(C,) the point that started each cluster: the first of it that was born."""
+        return np.minimum.reduceat(self.point_id, self.cluster_start[:-1]) if self.n_clusters else self.cluster_id
+
+    @cached_property
     def _parting_minima(self) -> Ints:
         """Minima of `parting` over blocks, of which common ancestors are made; no more memory than `parting`."""
         return minima_table(self.parting)

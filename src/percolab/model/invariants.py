@@ -84,13 +84,11 @@ def _check_order(forest: Forest) -> None:
         again = np.zeros(ids.size, np.bool_)
         again[order[1:]] = ids[order[1:]] == ids[order[:-1]]
         _require(~again, name, "must not repeat", ids)
-    if forest.n_clusters:
-        first_point = np.minimum.reduceat(forest.point_id, forest.cluster_start[:-1])
-        _require(first_point >= birth, "cluster_id", "must not exceed its first point's birth", birth)
-        order = np.argsort(birth)
-        grows = np.ones(birth.size, np.bool_)
-        grows[order[1:]] = first_point[order[1:]] > first_point[order[:-1]]
-        _require(grows, "cluster_id", "must follow the birth of the cluster's first point", birth)
+    founder, order = forest._founders, np.argsort(birth)
+    _require(founder >= birth, "cluster_id", "must not exceed its first point's birth", birth)
+    grows = np.ones(birth.size, np.bool_)
+    grows[order[1:]] = founder[order[1:]] > founder[order[:-1]]
+    _require(grows, "cluster_id", "must follow the birth of the cluster's first point", birth)
 
 
 def _require_length(name: str, column: Ints, length: int) -> None:

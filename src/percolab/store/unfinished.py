@@ -325,12 +325,17 @@ def begin(location: Location, recipe: StoredRecipe, n_points: int, n_clusters: i
     n_points, n_clusters
         What it has, after any filter; documents have neither.
     """
+    import zarr
+
     wanted = _attributes_of(recipe)
     metadata.check_length(wanted)
-    if status(location, recipe) is None:
-        _create_group(location, wanted)
-    elif (path := locations.local_path(location)) is not None:
+    path, is_new = locations.local_path(location), status(location, recipe) is None
+    if path is not None and not is_new:
         files.check_plain(path)  # Zarr reads and writes what has the name of a file
+    elif path is not None:
+        files.check_directory(path)
+    if is_new:
+        zarr.create_group(locations.zarr_store(location), zarr_format=3, attributes={"percolab": wanted})
     store = Unfinished(location, wanted["cell"])
     _prepare(store, recipe, n_points, n_clusters, wanted)
     return store
@@ -365,15 +370,6 @@ def _attributes_of(recipe: StoredRecipe) -> dict[str, Any]:
     }
 
 
-def _create_group(location: Location, attributes: dict[str, Any]) -> None:
-    import zarr
-
-    path = locations.local_path(location)
-    if path is not None:
-        files.check_directory(path)
-    zarr.create_group(locations.zarr_store(location), zarr_format=3, attributes={"percolab": attributes})
-
-
 def _check_same(location: Location, there: Mapping[str, Any], wanted: Mapping[str, Any]) -> None:
     """Raise unless the store at the location can be resumed."""
     made = there.get("provenance")
@@ -404,9 +400,8 @@ def _prepare(store: Unfinished, recipe: StoredRecipe, n_points: int, n_clusters:
     """Create the arrays that are missing, which may be any if a writer was killed, and check the others."""
     recorded = store.attributes.get("sha256")
     columns = schema.columns_of(recipe, n_points, n_clusters)
-    for name in [name for name in columns if name in store.content.in_cells]:
+    for kind, name in ((kind, name) for kind, names in store.content.kinds.items() for name in names):
         layout = layout_of(name, *columns[name], store.cell)
-        kind = schema.kind_of(name)
         second = {"X": "feature", "y": "level", "bond": "end"}.get(name, "position" if kind == "document" else None)
         names = [kind, second][: len(layout.shape)]
         store.create(name, layout, dimension_names=names)

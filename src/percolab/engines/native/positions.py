@@ -376,11 +376,8 @@ def node_paths(forest: Forest) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
     below n²/2^64.
     """
     latent_path, point_path = np.empty(forest.n_latents, np.uint64), np.empty(forest.n_points, np.uint64)
-    founder = np.empty(0, np.int64)
-    if forest.n_clusters:
-        founder = np.minimum.reduceat(forest.point_id, forest.cluster_start[:-1])
     start, size = forest.latent_start, forest.latent_size
-    _name_nodes(forest.cluster_start, founder, forest.left_size, start, size, latent_path, point_path)
+    _name_nodes(forest.cluster_start, forest._founders, forest.left_size, start, size, latent_path, point_path)
     return latent_path, point_path
 
 
