@@ -208,13 +208,11 @@ def _world(world: Superposed, progress: Progress) -> Iterator[Check]:
     from percolab.checks import factors
 
     progress("world", 0, 1)
-    for check in factors.checks(world):
-        yield replace(check, data="world")
+    yield from (replace(check, data="world") for check in factors.checks(world))
     progress("world", 1, 1)
     for k, factor in enumerate(world.factors):
         # The factor is remade inside the loop, so that only one X is in memory at a time.
-        for check in all_checks(remade(factor), progress, f"factor {k}"):
-            yield replace(check, data=f"factor {k}")
+        yield from (replace(check, data=f"factor {k}") for check in all_checks(remade(factor), progress, f"factor {k}"))
 
 
 def _documents(documents: Corpus | StoredDocuments, progress: Progress) -> Iterator[Check]:
@@ -234,8 +232,7 @@ def _suite(progress: Progress) -> Iterator[Check]:
         for mode in ("one_cluster", "distribution"):
             recipe = Recipe(SUITE_POINTS, SUITE_DIM, mode, seeds=Seeds.from_int(SUITE_SEED), engine=engine)
             name = f"{engine}, {mode}"
-            for check in all_checks(construct(recipe), progress, name):
-                yield replace(check, data=name)
+            yield from (replace(check, data=name) for check in all_checks(construct(recipe), progress, name))
 
 
 # ---------------------------------------------------------------------- laws

@@ -331,10 +331,7 @@ class Dataset(SampleSet):
         seed
             What the direction is drawn from, with the number of the latent; only with a distance.
         """
-        edit = Shift(latent, by if np.ndim(by) == 0 else np.asarray(by), seed)
-        X = self._to_edit(edit)
-        replay.shift(self.forest, edit, X)
-        return self._edited(edit, X=X)
+        return self._moved(Shift(latent, by if np.ndim(by) == 0 else np.asarray(by), seed))
 
     def move(self, latent: int, by: float | ArrayLike) -> Dataset:
         """Return the dataset with all rows beyond a latent's bond moved; the truth and y stay.
@@ -351,10 +348,7 @@ class Dataset(SampleSet):
             A vector of d numbers; or a number b, for b times the bond's own vector, from its near end to its far end:
             the bond gets 1 + b times as long and keeps its direction. b = -1 is refused.
         """
-        edit = Move(latent, by if np.ndim(by) == 0 else np.asarray(by))
-        X = self._to_edit(edit)
-        replay.move(self.recipe, self.forest, edit, X)
-        return self._edited(edit, X=X)
+        return self._moved(Move(latent, by if np.ndim(by) == 0 else np.asarray(by)))
 
     def beyond(self, latent: int) -> NDArray[np.int64]:
         """Return the rows beyond a latent's bond, sorted: those that `move` moves. ``len(ds.beyond(latent))`` counts.
@@ -379,15 +373,14 @@ class Dataset(SampleSet):
         seed
             What they are drawn from.
         """
-        edit = Turn(latent, seed)
-        X = self._to_edit(edit)
-        replay.turn(self.recipe, self.forest, edit, self.recipe.edits, X)
-        return self._edited(edit, X=X)
+        return self._moved(Turn(latent, seed))
 
-    def _to_edit(self, edit: Shift | Move | Turn) -> NDArray[Any]:
-        """Return a copy of X that an edit may change, once it is clear that it can."""
+    def _moved(self, edit: Shift | Move | Turn) -> Dataset:
+        """Return the dataset after an edit of a copy of X, once it is clear that it can be made."""
         self._check_edit(edit)
-        return np.array(self.X)
+        X = np.array(self.X)
+        replay.displace(self.recipe, self.forest, edit, self.recipe.edits, X)
+        return self._edited(edit, X=X)
 
     def _check_edit(self, edit: Shift | Move | Turn) -> None:
         edit.check(self.forest.n_points, self.forest.n_latents)

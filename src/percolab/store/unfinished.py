@@ -252,7 +252,7 @@ class Unfinished(Cells):
             table = self.chunks(f"unfinished/{kind}").read(index)
         except StoreError:  # a damaged record is none
             return None
-        return _rows(table) if table.any() else None
+        return [row.tobytes() for row in table.reshape(-1, DIGEST_BYTES)] if table.any() else None
 
     def recall(self, recorded: Mapping[str, str]) -> None:
         """Make the records from the block digests of a finished store, of each kind whose digests are sound."""
@@ -291,10 +291,6 @@ def _put_record(records: zarr.Array[Any], index: int, block_digests: Sequence[by
 
 def _table(block_digests: Sequence[bytes]) -> NDArray[np.uint8]:
     return np.frombuffer(b"".join(block_digests), np.uint8).reshape(-1, DIGEST_BYTES)
-
-
-def _rows(table: NDArray[np.uint8]) -> list[bytes]:
-    return [row.tobytes() for row in table.reshape(-1, DIGEST_BYTES)]
 
 
 def _packing(layout: Layout) -> dict[str, Any]:

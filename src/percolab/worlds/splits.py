@@ -124,10 +124,9 @@ def split_rows(
         raise ValueError(f"max_size must be left out unless by='subtree', got {max_size} with by={by!r}")
     if by == "rows":
         split = _by_rows(dataset.release_order, seed, shares)
-        return _with_margin(_truth(dataset, factor), split, margin) if margin else split
-    known = _truth(dataset, factor)
-    split = _by_groups(known, seed, shares, by, max_size)
-    return _with_margin(known, split, margin) if margin else split
+    else:
+        split = _by_groups(_truth(dataset, factor), seed, shares, by, max_size)
+    return _with_margin(_truth(dataset, factor), split, margin) if margin else split
 
 
 def _truth(dataset: AnyDataset | Forest | Truth, factor: int | None) -> Truth:
