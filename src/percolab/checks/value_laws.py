@@ -81,14 +81,11 @@ def values(subject: Subject) -> Check:
     if below.size >= FEWEST_VALUES:
         product = dataset.latent_z[below] * dataset.latent_z[parent[below]]
         p_values.append(p_of_score(float(product.sum()) / math.sqrt(below.size)))
-    note = f"{z.size:,} values{_left_out(latents, points)}; also that latents do not follow their parents"
+    count = int(np.count_nonzero(~latents) + np.count_nonzero(~points))
+    left_out = f" ({count:,} that edits set are left out)" if count else ""
+    note = f"{z.size:,} values{left_out}; also that latents do not follow their parents"
     measured = f"{z.mean():.4f} ± {z.std():.4f}"
     return statistical(law, "0 ± 1", measured, smallest(*p_values), note, verdicts.histogram(z, "z", normal=True))
-
-
-def _left_out(latents: NDArray[np.bool_], points: NDArray[np.bool_]) -> str:
-    count = int(np.count_nonzero(~latents) + np.count_nonzero(~points))
-    return f" ({count:,} that edits set are left out)" if count else ""
 
 
 def sums_above(subject: Subject) -> tuple[Floats, Ints]:

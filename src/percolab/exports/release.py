@@ -78,7 +78,7 @@ def to_npz(
     forest, order = tables.forest, tables.release_order
     place = tables.known.rows[order]
     cluster = forest.point_cluster[place]
-    metadata = {
+    metadata: dict[str, Any] = {
         "cluster_id": forest.cluster_id[cluster],
         "cluster_size": forest.cluster_size[cluster],
         "latent_tree_height": forest.point_depth[place],

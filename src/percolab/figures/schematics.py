@@ -17,7 +17,6 @@ from percolab.show import style
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 
 #: Share of occupied nodes, shells that are sampled, shells that are drawn, seed.
@@ -51,18 +50,15 @@ FACTS = {
 }  # fmt: skip
 
 
-def bethe_lattice(quick: bool = False) -> Figure:
+def bethe_lattice(axes: Axes, quick: bool) -> None:
     """Draw a sample of a Bethe lattice: infinite clusters red, finite ones blue, empty nodes hollow.
 
     Fifteen shells are sampled and seven drawn; a cluster counts as infinite if it reaches the last shell sampled.
     """
     parent, shell, angle = lattice(DEPTH)
     occupied, infinite = percolate(parent, shell, PROB, np.random.default_rng(LATTICE_SEED))
-    figure = style.new_figure(5.2, 5.9)
-    axes = figure.subplots()
     _draw_lattice(axes, parent, shell, angle, occupied, infinite)
     axes.set_title(f"z = 3, p = {PROB} above the threshold p$_c$ = {theory.bethe_threshold(3):g}")
-    return figure
 
 
 def lattice(depth: int) -> tuple[Ints, Ints, Floats]:
@@ -175,19 +171,15 @@ def _state(cycle: list[int], blocks: list[list[int]], bonds: list[tuple[int, int
     return State(tuple(cycle), tuple(map(tuple, blocks)), tuple(bonds))
 
 
-def coalescent_run(quick: bool = False) -> Figure:
+def coalescent_run(panels: Any, quick: bool) -> None:
     """Draw the states of a run of six points, one panel each."""
-    states = run(RUN_POINTS, RUN_SEED)
-    figure = style.new_figure(7.6, 5.4)
-    panels = figure.subplots(2, 3)
-    for i, (axes, state) in enumerate(zip(panels.flat, states, strict=True)):
+    for i, (axes, state) in enumerate(zip(panels.flat, run(RUN_POINTS, RUN_SEED), strict=True)):
         _draw_state(axes, state)
         what = "points in a random cycle"
         if i:
             u, v = state.bonds[-1]
             what = f"{u + 1} joins {v + 1} of the next block"
         style.panel_letter(axes, "abcdef"[i], what)
-    return figure
 
 
 def _draw_state(axes: Axes, state: State) -> None:
@@ -233,10 +225,9 @@ def _draw_block(axes: Axes, block: tuple[int, ...], n: int) -> None:
 # Figure 6: two kinds of hierarchy. Classes that contain classes, and wholes that consist of parts.
 
 
-def hierarchies(quick: bool = False) -> Figure:
+def hierarchies(panels: Any, quick: bool) -> None:
     """Draw a tree of classes beside a tree of parts, with what tells them apart."""
-    figure = style.new_figure(9.0, 4.6)
-    left, right = figure.subplots(1, 2)
+    left, right = panels
     _draw_tree(left, CLASS_TREE, style.BLUE, "#dcebf5", "is a", upwards=True)
     _draw_tree(right, PART_TREE, style.ORANGE, "#fdf1d8", "has a", upwards=False)
     for axes, letter, name in ((left, "a", "taxonomic"), (right, "b", "compositional")):
@@ -246,7 +237,6 @@ def hierarchies(quick: bool = False) -> Figure:
             axes.text(0.32, -0.2 - 0.085 * i, value, ha="left", fontsize=8.5)
         axes.set(xlim=(-0.04, 1.04), ylim=(-0.5, 1.1))
         axes.set_axis_off()
-    return figure
 
 
 def _leaves(tree: Tree) -> int:

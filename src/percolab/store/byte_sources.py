@@ -141,13 +141,12 @@ class Remote:
 
     def _fetch(self, key: str, most: int) -> Any:
         """Return the bytes of a file of at most `most` bytes."""
-        if not objects.handles(self.url):
-            _ = self._system  # an unknown kind of URL is not a fault of the store
+        # Before the `try`: an unknown kind of URL is not a fault of the store.
+        system, root = (None, "") if objects.handles(self.url) else self._system
         try:
-            if objects.handles(self.url):
+            if system is None:
                 content = objects.fetch(self.url, key, most)
             else:
-                system, root = self._system
                 content = system.cat_file(f"{root}/{key}", start=0, end=most + 1)
         except (FileNotFoundError, NotADirectoryError, IsADirectoryError) as fault:
             raise FileNotFoundError(key) from fault

@@ -90,7 +90,7 @@ def _layout(said: dict[str, Any], packed: bool) -> Layout:
         codecs = [codec["name"] for codec in said["codecs"]]
         dtype = np.dtype(check_choice("data_type", said["data_type"], TYPES)).newbyteorder("<")
         endian = said["codecs"][0]["configuration"]["endian"] if dtype.itemsize > 1 else "little"
-        rules = (
+        rules: tuple[tuple[str, Any, Any], ...] = (
             ("node_type", said["node_type"], "array"),
             ("chunk_grid", said["chunk_grid"]["name"], "regular"),
             ("chunk_key_encoding", said["chunk_key_encoding"], KEY_ENCODING),
