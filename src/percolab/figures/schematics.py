@@ -55,9 +55,33 @@ def bethe_lattice(axes: Axes, quick: bool) -> None:
 
     Fifteen shells are sampled and seven drawn; a cluster counts as infinite if it reaches the last shell sampled.
     """
+    from matplotlib.collections import LineCollection
+
     parent, shell, angle = lattice(DEPTH)
     occupied, infinite = percolate(parent, shell, PROB, np.random.default_rng(LATTICE_SEED))
-    _draw_lattice(axes, parent, shell, angle, occupied, infinite)
+    radius = np.array([0, *np.cumsum(0.93 ** np.arange(shell.max()))])[shell]
+    place = np.column_stack([radius * np.cos(angle), radius * np.sin(angle)])
+    drawn = np.flatnonzero((shell <= DRAWN_SHELLS) & (parent >= 0))
+    lines = np.stack([place[drawn], place[parent[drawn]]], axis=1)
+    joined = occupied[drawn] & occupied[parent[drawn]]
+    seen, red = shell <= DRAWN_SHELLS, joined & infinite[drawn]
+    area = np.interp(shell, [0, DRAWN_SHELLS], [70, 9])
+    kinds = (
+        (~joined, style.FAINT, 0.7, seen & ~occupied, "o", "white", style.GREY, "empty"),
+        (joined & ~red, style.BLUE, 1.6, seen & occupied & ~infinite, "s", style.BLUE, style.BLUE, "finite clusters"),
+        (red, style.VERMILION, 2.6, seen & infinite, "o", style.VERMILION, style.VERMILION, "infinite clusters"),
+    )
+    for bonds, colour, width, nodes, mark, face, edge, label in kinds:
+        axes.add_collection(LineCollection(list(lines[bonds]), colors=colour, linewidths=width, zorder=1))
+        look: Any = {"marker": mark, "facecolor": face, "edgecolor": edge, "linewidths": 0.7, "zorder": 2}
+        axes.scatter(place[nodes, 0], place[nodes, 1], area[nodes], label=label, **look)
+    axes.set_aspect("equal")
+    axes.set_axis_off()
+    axes.margins(0.02)
+    handles, labels = axes.get_legend_handles_labels()
+    legend = axes.legend(handles[::-1], labels[::-1], loc="upper center", bbox_to_anchor=(0.5, 0.0), ncols=3)
+    for handle in legend.legend_handles:
+        handle.set_sizes([36])  # type: ignore[union-attr]
     axes.set_title(f"z = 3, p = {PROB} above the threshold p$_c$ = {theory.bethe_threshold(3):g}")
 
 
@@ -89,41 +113,6 @@ def percolate(
         if occupied[node] and infinite[parent[node]]:
             infinite[node] = True
     return occupied, infinite
-
-
-def _draw_lattice(
-    axes: Axes,
-    parent: Ints,
-    shell: Ints,
-    angle: Floats,
-    occupied: NDArray[np.bool_],
-    infinite: NDArray[np.bool_],
-) -> None:
-    from matplotlib.collections import LineCollection
-
-    radius = np.array([0, *np.cumsum(0.93 ** np.arange(shell.max()))])[shell]
-    place = np.column_stack([radius * np.cos(angle), radius * np.sin(angle)])
-    drawn = np.flatnonzero((shell <= DRAWN_SHELLS) & (parent >= 0))
-    lines = np.stack([place[drawn], place[parent[drawn]]], axis=1)
-    joined = occupied[drawn] & occupied[parent[drawn]]
-    seen, red = shell <= DRAWN_SHELLS, joined & infinite[drawn]
-    area = np.interp(shell, [0, DRAWN_SHELLS], [70, 9])
-    kinds = (
-        (~joined, style.FAINT, 0.7, seen & ~occupied, "o", "white", style.GREY, "empty"),
-        (joined & ~red, style.BLUE, 1.6, seen & occupied & ~infinite, "s", style.BLUE, style.BLUE, "finite clusters"),
-        (red, style.VERMILION, 2.6, seen & infinite, "o", style.VERMILION, style.VERMILION, "infinite clusters"),
-    )
-    for bonds, colour, width, nodes, mark, face, edge, label in kinds:
-        axes.add_collection(LineCollection(list(lines[bonds]), colors=colour, linewidths=width, zorder=1))
-        look: Any = {"marker": mark, "facecolor": face, "edgecolor": edge, "linewidths": 0.7, "zorder": 2}
-        axes.scatter(place[nodes, 0], place[nodes, 1], area[nodes], label=label, **look)
-    axes.set_aspect("equal")
-    axes.set_axis_off()
-    axes.margins(0.02)
-    handles, labels = axes.get_legend_handles_labels()
-    legend = axes.legend(handles[::-1], labels[::-1], loc="upper center", bbox_to_anchor=(0.5, 0.0), ncols=3)
-    for handle in legend.legend_handles:
-        handle.set_sizes([36])  # type: ignore[union-attr]
 
 
 # ---------------------------------------------------------------------- coalescent run

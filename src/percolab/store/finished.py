@@ -68,18 +68,6 @@ def load_points(path: Location) -> Any:
     return dataset
 
 
-def open_columns(
-    path: Location, names: Iterable[str], identity: str | None = None
-) -> tuple[dict[str, StoredArray], str]:
-    """Open some columns of the rows of a dataset, or of the samples of a world; return them, and the store's identity.
-
-    A store of another identity than the one given, if one is, is refused.
-    """
-    store = Complete(path, identity)
-    known = next(iter(store.content.kinds.values()), SAMPLE_COLUMNS)
-    return {name: store.array(check_choice("columns", name, known)) for name in names}, store.identity
-
-
 # ---------------------------------------------------------------------- a store
 
 
@@ -161,6 +149,11 @@ class Complete(Cells):
     def array(self, name: str) -> StoredArray:
         """Return a column, which is read when it is indexed."""
         return StoredArray(self.chunks(name), self.check_unchanged)
+
+    def columns(self, names: Iterable[str]) -> dict[str, StoredArray]:
+        """Return some columns of the rows of a dataset, or of the samples of a world."""
+        known = next(iter(self.content.kinds.values()), SAMPLE_COLUMNS)
+        return {name: self.array(check_choice("columns", name, known)) for name in names}
 
     # ------------------------------------------------------------------ what it holds
 
