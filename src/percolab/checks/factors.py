@@ -29,7 +29,8 @@ SUM_TOLERANCE = {"float32": 1e-5, "float64": 1e-12}
 
 def checks(world: Superposed) -> Iterator[Check]:
     """Yield the checks of a world; if its arrays do not fit each other, only that."""
-    first = structure(world)
+    note = f"{len(world):,} samples, {len(world.factors)} factors"
+    first = sound("every array fits", lambda: _validate(world), note)
     yield first
     if first.failed:
         return
@@ -45,13 +46,8 @@ def checks(world: Superposed) -> Iterator[Check]:
 # ---------------------------------------------------------------------- exact laws
 
 
-def structure(world: Superposed) -> Check:
-    """Check that all arrays fit the recipe and the factors, and are finite."""
-    note = f"{len(world):,} samples, {len(world.factors)} factors"
-    return sound("every array fits", lambda: _validate(world), note)
-
-
 def _validate(world: Superposed) -> None:
+    """Check that all arrays fit the recipe and the factors, and are finite."""
     count, n = len(world.recipe.factors), len(world)
     if len(world.factors) != count:
         raise ValueError(f"factors must be {count} as in the recipe, got {len(world.factors)}")

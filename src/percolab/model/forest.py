@@ -103,6 +103,7 @@ class Forest:
 
     @cached_property
     def _extents(self) -> tuple[Ints, Ints, int]:
+        """First rows and sizes of latents, and the first whose `left_size` does not split its points in two, or -1."""
         start, size = np.empty((2, self.n_latents), np.int64)
         return start, size, int(hierarchy.extents(self.cluster_start, self.left_size, start, size))
 
@@ -115,11 +116,6 @@ class Forest:
     def latent_size(self) -> Ints:
         """(n-C,) number of points of the latent, the paper's s_latent."""
         return self._extents[1]
-
-    @property
-    def first_bad_split(self) -> int:
-        """The first latent whose `left_size` does not split its points in two, or -1: see `check_structure`."""
-        return self._extents[2]
 
     @cached_property
     def _ancestry(self) -> tuple[Ints, Ints]:

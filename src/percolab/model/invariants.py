@@ -49,7 +49,7 @@ def _check_sizes(forest: Forest) -> None:
 
 
 def _check_splits(forest: Forest) -> None:
-    bad = forest.first_bad_split
+    _, _, bad = forest._extents
     if bad >= 0:
         raise ValueError(f"left_size[{bad}] must split the latent's points in two, got {forest.left_size[bad]}")
     lo, hi = forest.latent_start, forest.latent_start + forest.latent_size

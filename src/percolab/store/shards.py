@@ -35,6 +35,7 @@ from percolab.store.unfinished import Unfinished
 
 Range = tuple[str, int, int]  #: A kind of rows (see `schema.Content`), the first of them and the end.
 Maker = Callable[[], dict[str, Any]]  #: Makes the columns of some rows of a kind; it can be sent to other processes.
+Shard = tuple[Unfinished, list[tuple[Range, Maker]]]  #: A task: the store, which rows of it to write, what makes them.
 WORK_BYTES = 64  #: Bytes per position while documents and beliefs are made and written.
 
 
@@ -224,14 +225,6 @@ def _check_memory(recipe: AnyRecipe, n_rows: int, shards: int, workers: int) -> 
 # ---------------------------------------------------------------------- making it
 
 
-@dataclass(frozen=True, eq=False)
-class Shard:
-    """A task: parts of a dataset, and the store to write them to."""
-
-    store: Unfinished
-    parts: list[tuple[Range, Maker]]  #: which rows, and what makes them
-
-
 @dataclass(frozen=True)
 class How:
     """How a store is made; nothing of it shows in the store."""
@@ -276,7 +269,7 @@ def _make_store(
     total, done, peak = sum(hi - lo for ranges in plan for _, lo, hi in ranges), 0, 0
     progress("shards", 0, total)
     threads = None if how.shards is None else 1
-    tasks = (Shard(store, [(part, _maker(table, *part, threads)) for part in parts]) for parts in plan)
+    tasks = ((store, [(part, _maker(table, *part, threads)) for part in parts]) for parts in plan)
     for made, taken in map(make, tasks) if how.shards is None else runners.run(make, tasks, how.runner, workers):
         done, peak = done + made, max(peak, taken)
         progress("shards", done, total)
@@ -296,9 +289,10 @@ def _maker(table: ClusterTable | DocumentRange, kind: str, lo: int, hi: int, thr
 
 def make(shard: Shard) -> tuple[int, int]:
     """Make a shard and write it, part by part; return the number of rows, and the peak memory of this process."""
-    for (kind, lo, _), columns in shard.parts:
-        shard.store.write(kind, lo, columns())
-    return sum(hi - lo for (_, lo, hi), _ in shard.parts), memory.peak()
+    store, parts = shard
+    for (kind, lo, _), columns in parts:
+        store.write(kind, lo, columns())
+    return sum(hi - lo for (_, lo, hi), _ in parts), memory.peak()
 
 
 def _write_clusters(store: Unfinished, table: ClusterTable, missing: Missing) -> int:
