@@ -49,7 +49,7 @@ def fresh_kernel():
 
 
 def test_a_line_says_that_kernels_are_compiled(monkeypatch):
-    display = progress._Stages("starting")
+    display = progress.Display("starting")
     with compiled.on_compiling(lambda: display.say(compiled.notice())):
         double = fresh_kernel()
         assert (double(2), double(3)) == (4, 6)

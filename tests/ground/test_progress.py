@@ -18,7 +18,7 @@ def moments(monkeypatch):
 
 
 def test_a_line_says_stage_share_and_times(moments):
-    lines = progress._Stages("starting")
+    lines = progress.Display("starting")
     moments[0] += 10
     assert lines.text() == "starting, 0:10 elapsed"
     lines("trees", 0, 200)
@@ -37,7 +37,7 @@ def test_a_line_says_stage_share_and_times(moments):
 
 
 def test_time_left_of_resumed_work_is_that_of_the_rest(moments):
-    lines = progress._Stages("starting")
+    lines = progress.Display("starting")
     lines("training", 90, 100)
     moments[0] += 10
     lines("training", 95, 100)
@@ -45,7 +45,7 @@ def test_time_left_of_resumed_work_is_that_of_the_rest(moments):
 
 
 def test_time_left_counts_down_between_reports(moments):
-    lines = progress._Stages("starting")
+    lines = progress.Display("starting")
     lines("probes", 0, 12)
     moments[0] += 10
     lines("probes", 1, 12)
@@ -101,7 +101,7 @@ def test_epochs_are_counted_work_with_words_beside_it(moments):
     told = []
     by_epoch(lambda *step: told.append(step))(2, 8, 0.25, 0.5)
     assert told == [("training", 2, 8)]
-    lines = progress._Stages("starting")
+    lines = progress.Display("starting")
     by_epoch(lines)(2, 8, 0.25, 0.5)
     assert lines.text() == "training 25%, loss 0.25, validation R² 0.5000, 0:00 elapsed"
 

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from itertools import combinations
 
 import numpy as np
-from numpy.typing import NDArray
 
 from percolab.checks.independence import SEED
 from percolab.checks.verdicts import Check, exact, p_of_score, smallest, sound, statistical, too_small
@@ -30,7 +29,8 @@ SUM_TOLERANCE = {"float32": 1e-5, "float64": 1e-12}
 
 def checks(world: Superposed) -> Iterator[Check]:
     """Yield the checks of a world; if its arrays do not fit each other, only that."""
-    first = structure(world)
+    note = f"{len(world):,} samples, {len(world.factors)} factors"
+    first = sound("every array fits", lambda: _validate(world), note)
     yield first
     if first.failed:
         return
@@ -46,13 +46,8 @@ def checks(world: Superposed) -> Iterator[Check]:
 # ---------------------------------------------------------------------- exact laws
 
 
-def structure(world: Superposed) -> Check:
-    """Check that all arrays fit the recipe and the factors, and are finite."""
-    note = f"{len(world):,} samples, {len(world.factors)} factors"
-    return sound("every array fits", lambda: _validate(world), note)
-
-
 def _validate(world: Superposed) -> None:
+    """Check that all arrays fit the recipe and the factors, and are finite."""
     count, n = len(world.recipe.factors), len(world)
     if len(world.factors) != count:
         raise ValueError(f"factors must be {count} as in the recipe, got {len(world.factors)}")
@@ -107,18 +102,11 @@ class Measured:
         X, sigma = np.zeros((samples.size, recipe.dim)), np.empty(len(recipe.factors))
         for k, factor in enumerate(recipe.factors):
             positions = np.asarray(construct(factor).X)
-            mean = positions.mean(axis=0, dtype=np.float64)
-            sigma[k] = math.sqrt(
-                sum(_square(column, at) for column, at in zip(positions.T, mean, strict=True)) / mean.size
-            )
+            # One column at a time, so that no second copy of X is made.
+            sigma[k] = math.sqrt(np.mean([np.var(column, dtype=np.float64) for column in positions.T]))
             part = positions[world.rows[samples, k]].astype(np.float64)
             X += recipe.scales[k] / world.sigma[k] * part @ world.rotation(k).T
         return cls(sigma, samples, X)
-
-
-def _square(column: NDArray[np.floating], mean: float) -> float:
-    """Return the variance of a column; one at a time, so that no second copy of X is made."""
-    return float(np.mean((column - mean) ** 2, dtype=np.float64))
 
 
 def scales(world: Superposed, measured: Measured) -> Check:

@@ -9,7 +9,7 @@ import numpy as np
 from percolab import theory
 from percolab.checks import verdicts
 from percolab.checks.independence import Subject
-from percolab.checks.verdicts import Check, p_of_score, statistical, too_small, two_sided
+from percolab.checks.verdicts import Check, p_of_quadratic, p_of_score, statistical, too_small, two_sided
 from percolab.ground.arrays import Floats, Ints
 
 FEWEST_IN_BIN = 30
@@ -19,16 +19,13 @@ FROM_THRESHOLD = 10.0
 
 def checks(subject: Subject) -> Iterator[Check]:
     """Yield the checks of a random graph's clusters."""
-    yield number_of_bonds(subject)
-    yield tree_clusters(subject)
-    yield number_of_clusters(subject)
-    yield giant(subject)
-    yield cycles(subject)
+    for law in (number_of_bonds, tree_clusters, number_of_clusters, giant, cycles):
+        yield law(subject)
 
 
 def number_of_bonds(subject: Subject) -> Check:
     """Check that the number of bonds, those that close cycles included, is Binomial(n(n-1)/2, c/n)."""
-    n, c = subject.recipe.n_points, _mean_degree(subject)
+    n, c = subject.recipe.n_points, subject.recipe.mean_degree or 0.0
     pairs, law = n * (n - 1) // 2, "number of bonds"
     spread = np.sqrt(pairs * c / n * (1 - c / n))
     expected = f"{pairs * c / n:,.0f} ± {spread:,.0f}"
@@ -47,9 +44,7 @@ def tree_clusters(subject: Subject) -> Check:
 
     The numbers of sizes j and k have covariance E_j E_k (c - 1) jk / n, and E_k more for j = k.
     """
-    from scipy.stats import chi2
-
-    n, c, law = subject.recipe.n_points, _mean_degree(subject), "clusters without cycles, by size"
+    n, c, law = subject.recipe.n_points, subject.recipe.mean_degree or 0.0, "clusters without cycles, by size"
     sizes = np.arange(subject.recipe.min_cluster_size, max(2, int(n**0.5)) + 1)
     expected = theory.tree_clusters(sizes, n, c)
     edges = _bins(expected)
@@ -64,13 +59,11 @@ def tree_clusters(subject: Subject) -> Check:
         np.add.reduceat(values, edges[:-1]) for values in (counted.astype(np.float64), expected, expected * sizes)
     )
     covariance = np.diag(means) + (c - 1) / n * np.outer(weights, weights)
-    difference = counts - means
-    square = float(difference @ np.linalg.solve(covariance, difference))
+    square, p, freedom = p_of_quadratic(counts - means, covariance)
     note = f"{counts.size} bins of sizes up to {sizes[edges[-1] - 1]:,}; exact means"
     spread = np.sqrt(np.diag(covariance))
     draw = verdicts.curve(sizes[edges[:-1]], counts, means, "size s, by bin from", error=spread, log="xy")
-    p = float(chi2.sf(square, counts.size))
-    return statistical(law, f"χ² about {counts.size}", f"χ² = {square:.1f}", p, note, draw)
+    return statistical(law, f"χ² about {freedom}", f"χ² = {square:.1f}", p, note, draw)
 
 
 def _bins(expected: Floats) -> Ints:
@@ -86,7 +79,7 @@ def _bins(expected: Floats) -> Ints:
 
 def number_of_clusters(subject: Subject) -> Check:
     """Check the number of clusters, which is normal for large n."""
-    n, c, law = subject.recipe.n_points, _mean_degree(subject), "number of clusters"
+    n, c, law = subject.recipe.n_points, subject.recipe.mean_degree or 0.0, "number of clusters"
     spread = np.sqrt(n * theory.random_graph_variances(c)[1])
     expected = n * theory.clusters_per_point(c)
     text = f"{expected:,.0f} ± {spread:,.0f}"
@@ -100,7 +93,7 @@ def number_of_clusters(subject: Subject) -> Check:
 
 def giant(subject: Subject) -> Check:
     """Check the size of the largest cluster above the threshold."""
-    n, c, law = subject.recipe.n_points, _mean_degree(subject), "giant cluster"
+    n, c, law = subject.recipe.n_points, subject.recipe.mean_degree or 0.0, "giant cluster"
     share = theory.giant_share(c)
     expected = f"{share:.4f} of the points" if share else "none"
     far = (c - 1) * n ** (1 / 3)
@@ -116,7 +109,7 @@ def cycles(subject: Subject) -> Check:
     """Check the number of bonds that close a cycle: normal above the threshold, Poisson below."""
     from scipy.stats import poisson
 
-    n, c, law = subject.recipe.n_points, _mean_degree(subject), "bonds that close cycles"
+    n, c, law = subject.recipe.n_points, subject.recipe.mean_degree or 0.0, "bonds that close cycles"
     n_cycles, least = subject.forest.n_extra_bonds, subject.recipe.min_cluster_size
     far = abs(c - 1) * n ** (1 / 3)
     if far < FROM_THRESHOLD or least > 1:
@@ -132,8 +125,3 @@ def cycles(subject: Subject) -> Check:
     return statistical(
         law, f"{expected:,.0f} ± {spread:,.0f}", f"{n_cycles:,}", p, "c/2 - 1 + (1-S)(1 - c(1-S)/2) per point"
     )
-
-
-def _mean_degree(subject: Subject) -> float:
-    c: float | None = subject.recipe.mean_degree
-    return 0.0 if c is None else c

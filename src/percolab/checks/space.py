@@ -15,6 +15,7 @@ from percolab.checks.independence import Subject
 from percolab.checks.verdicts import Check, exact, p_of_score, smallest, statistical, too_small, two_sided
 from percolab.ground.arrays import Floats, Ints
 from percolab.ground.compiled import kernel
+from percolab.model.edits import Turn
 from percolab.show import style
 
 if TYPE_CHECKING:
@@ -44,6 +45,8 @@ def checks(subject: Subject) -> Iterator[Check]:
     if subject.recipe.mode != "one_cluster":
         yield origins(subject)
     yield isotropy(subject)
+    if any(isinstance(edit, Turn) for edit in subject.recipe.edits):
+        yield turned(subject)
     if subject.recipe.mode == "random_graph":
         return  # what follows rests on uniform trees
     yield axes(subject)
@@ -227,6 +230,23 @@ def _rotation(rng: np.random.Generator, d: int) -> Floats:
     """Return a random orthogonal matrix."""
     q, r = np.linalg.qr(rng.normal(size=(d, d)))
     return q * np.sign(np.diag(r))
+
+
+def turned(subject: Subject) -> Check:
+    """Check that rows below turned latents are where the steps that their seeds draw lead."""
+    law, expected, part = "turned directions", "as drawn from their seed", subject.part
+    turns = [edit.latent for edit in subject.recipe.edits if isinstance(edit, Turn)]
+    rows = np.unique(np.concatenate([np.arange(subject.forest.n_points)[subject.forest.points_of(i)] for i in turns]))
+    at = part.place(rows)
+    if not (at >= 0).any():
+        return too_small(law, expected, "1 row that was read", "0")
+    drawn_again = subject.unmoved[rows[at >= 0]].astype(np.float64)
+    unit = subject.recipe.step * np.sqrt(subject.recipe.dim)
+    error = np.linalg.norm(part.X[at[at >= 0]] - drawn_again, axis=1) / unit
+    granted = subject.granted(np.linalg.norm(drawn_again, axis=1) / unit)
+    worst = int(np.argmax(error / granted))
+    note = f"{error.size:,} rows below turned latents"
+    return exact(law, expected, f"within {error.max():.0e}", float(error[worst]), float(granted[worst]), note)
 
 
 # ---------------------------------------------------------------------- distances

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from percolab.checks import edited, random_graph, sizes, space, tree_laws, value_laws
+from percolab.checks import random_graph, sizes, space, tree_laws, value_laws
 from percolab.checks.independence import Subject
 from percolab.checks.verdicts import ALARM, Check, does_not_apply, sound
 from percolab.corpora.collection import StoredDocuments
@@ -42,8 +42,6 @@ from percolab.worlds.superposed import AnyDataset, Superposed, remade
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from percolab.checks.verdicts import Check
-
 
 SUITE_POINTS, SUITE_DIM, SUITE_SEED = 200_000, 100, 0
 
@@ -51,8 +49,8 @@ SUITE_SUBJECT = "the standard suite: data made by both engines for the purpose"
 
 UNTRIED = ("not enough data", "does not apply")
 STYLES = {"pass": "green", "fail": "bold red", "not enough data": "yellow", "does not apply": "dim"}
-_KINDS = (sizes, tree_laws, space, value_laws, edited)
-_KINDS_OF_A_RANDOM_GRAPH = (random_graph, space, value_laws, edited)
+_KINDS = (sizes, tree_laws, space, value_laws)
+_KINDS_OF_A_RANDOM_GRAPH = (random_graph, space, value_laws)
 _KINDS_OF_A_SUBSAMPLE = (value_laws,)
 
 
@@ -120,12 +118,10 @@ class Verification:
             cells = (check.law, check.expected, check.measured, check.evidence)
             result.add_row(*map(Text, cells), Text(check.verdict, style=STYLES[check.verdict]))
         lines = [self.subject] if self.subject else []
-        result.caption = Text("\n".join([*lines, self.summary, *self._needs()]))
+        untried = [check for check in self.checks if check.verdict in UNTRIED]
+        needs = [f"{check.data + ', ' if check.data else ''}{check.law}: {check.note}" for check in untried]
+        result.caption = Text("\n".join([*lines, self.summary, *needs]))
         return result
-
-    def _needs(self) -> list[str]:
-        few = [check for check in self.checks if check.verdict in UNTRIED]
-        return [f"{check.data + ', ' if check.data else ''}{check.law}: {check.note}" for check in few]
 
     def __str__(self) -> str:
         from io import StringIO
@@ -140,9 +136,7 @@ class Verification:
         return f"Verification({self.summary})"
 
     def _repr_html_(self) -> str:
-        groups = groupby(self.checks, lambda check: check.data)
-        tables = [part for data, group in groups for part in _table(data, [*group])]
-        return "".join([pages.paragraph(self.summary), *tables])
+        return "".join([pages.paragraph(self.summary), *_tables(self.checks)])
 
     def to_dicts(self) -> list[dict[str, Any]]:
         """Return the checks as plain values, ready for JSON."""
@@ -151,7 +145,17 @@ class Verification:
 
     def report(self, path: str | os.PathLike[str]) -> Path:
         """Write one HTML page with a figure for each law, into a folder or to a file; return where it is."""
-        return write_report(self, path)
+        target = Path(path) if Path(path).suffix == ".html" else Path(path) / FILE_NAME
+        with style.sheet():
+            body = [_p_values(self.checks), *_tables(self.checks)]
+            body += [pages.definitions(DEFINITIONS), pages.heading("A figure for each law")]
+            body += [pages.grid(panel(check.draw, _caption(check)) for check in self.checks if check.draw is not None)]
+        target.parent.mkdir(parents=True, exist_ok=True)
+        lead = f"{self.subject or 'Data without a name'}. percolab {__version__}."
+        look = "good" if self.passed else "bad"
+        with files.new_files(target, overwrite=True) as (file,):
+            file.write(pages.page("Laws that the data obey", lead, body, verdict=self.verdict, look=look))
+        return target
 
 
 def verify(
@@ -204,13 +208,11 @@ def _world(world: Superposed, progress: Progress) -> Iterator[Check]:
     from percolab.checks import factors
 
     progress("world", 0, 1)
-    for check in factors.checks(world):
-        yield replace(check, data="world")
+    yield from (replace(check, data="world") for check in factors.checks(world))
     progress("world", 1, 1)
     for k, factor in enumerate(world.factors):
         # The factor is remade inside the loop, so that only one X is in memory at a time.
-        for check in all_checks(remade(factor), progress, f"factor {k}"):
-            yield replace(check, data=f"factor {k}")
+        yield from (replace(check, data=f"factor {k}") for check in all_checks(remade(factor), progress, f"factor {k}"))
 
 
 def _documents(documents: Corpus | StoredDocuments, progress: Progress) -> Iterator[Check]:
@@ -230,15 +232,14 @@ def _suite(progress: Progress) -> Iterator[Check]:
         for mode in ("one_cluster", "distribution"):
             recipe = Recipe(SUITE_POINTS, SUITE_DIM, mode, seeds=Seeds.from_int(SUITE_SEED), engine=engine)
             name = f"{engine}, {mode}"
-            for check in all_checks(construct(recipe), progress, name):
-                yield replace(check, data=name)
+            yield from (replace(check, data=name) for check in all_checks(construct(recipe), progress, name))
 
 
 # ---------------------------------------------------------------------- laws
 #
 # The laws that a dataset must obey, each as a check that can fail, one module per kind of law: `sizes`, `tree_laws`,
-# `space`, `value_laws`, and `edited` for values that edits set; `random_graph` replaces the first two where clusters
-# have cycles. Every check takes what it needs from a `Subject` and returns a `Check`.
+# `space` and `value_laws`; `random_graph` replaces the first two where clusters have cycles. Every check takes what it
+# needs from a `Subject` and returns a `Check`.
 
 
 def all_checks(dataset: Dataset, progress: Progress = silent, stage: str = "laws") -> Iterator[Check]:
@@ -246,7 +247,8 @@ def all_checks(dataset: Dataset, progress: Progress = silent, stage: str = "laws
     total = 1 + len(_KINDS)
     progress(stage, 0, total)
     subject = Subject(dataset)
-    first = _structure(subject)
+    note = f"{counted(subject.forest.n_points, 'point')}, {counted(subject.forest.n_clusters, 'cluster')}"
+    first = sound("every invariant holds", lambda: _validate_arrays(subject), note)
     yield first
     if first.failed:
         return
@@ -265,13 +267,8 @@ def all_checks(dataset: Dataset, progress: Progress = silent, stage: str = "laws
     progress(stage, total, total)
 
 
-def _structure(subject: Subject) -> Check:
-    """Check the invariants of the forest, and that all arrays fit it and the recipe, and are finite."""
-    note = f"{counted(subject.forest.n_points, 'point')}, {counted(subject.forest.n_clusters, 'cluster')}"
-    return sound("every invariant holds", lambda: _validate_arrays(subject), note)
-
-
 def _validate_arrays(subject: Subject) -> None:
+    """Check the invariants of the forest, and that all arrays fit it and the recipe, and are finite."""
     dataset, forest, recipe = subject.dataset, subject.forest, subject.recipe
     forest.validate()
     n, n_latents = forest.n_points, forest.n_latents
@@ -329,28 +326,6 @@ DEFINITIONS = (
 LEAST_P = 1e-8  #: What smaller p-values are drawn at.
 
 
-def report_path(path: str | os.PathLike[str]) -> Path:
-    """Return the file of a report: `path` itself if it ends in .html, else a file in that folder."""
-    place = Path(path)
-    return place if place.suffix == ".html" else place / FILE_NAME
-
-
-def write_report(outcome: Verification, path: str | os.PathLike[str]) -> Path:
-    """Write the page into a folder, or to a file that ends in .html; return where it is."""
-    target = report_path(path)
-    groups = [(data, [*group]) for data, group in groupby(outcome.checks, lambda check: check.data)]
-    with style.sheet():
-        body = [_p_values(outcome.checks), *(html for data, checks in groups for html in _table(data, checks))]
-        body += [pages.definitions(DEFINITIONS), pages.heading("A figure for each law")]
-        body += [pages.grid(panel(check.draw, _caption(check)) for check in outcome.checks if check.draw is not None)]
-    target.parent.mkdir(parents=True, exist_ok=True)
-    lead = f"{outcome.subject or 'Data without a name'}. percolab {__version__}."
-    look = "good" if outcome.passed else "bad"
-    with files.new_files(target, overwrite=True) as (file,):
-        file.write(pages.page("Laws that the data obey", lead, body, verdict=outcome.verdict, look=look))
-    return target
-
-
 def _p_values(checks: Sequence[Check]) -> str:
     """Return one picture of all laws that have a p-value; laws left of the line fail."""
     tried = [check for check in checks if check.p_value is not None]
@@ -363,15 +338,17 @@ def _p_values(checks: Sequence[Check]) -> str:
     return pages.picture(dot_rows.draw(picture), "The p-value of every law. Left of the line, at 0.00001, a law fails.")
 
 
-def _table(data: str, checks: list[Check]) -> list[str]:
-    """Return the heading and the table of one dataset."""
+def _tables(checks: Sequence[Check]) -> Iterator[str]:
+    """Yield the heading, if it has a name, and the table of each dataset."""
     head = ("law", "expected", "measured", "p or error", "note", "verdict")
-    rows = [
-        (check.law, check.expected, check.measured, check.evidence.replace(" ", NO_BREAK), check.note, check.verdict)
-        for check in checks
-    ]
-    table = pages.table(rows, head, [LOOKS[check.verdict] for check in checks], stack=True)
-    return [*([pages.heading(data)] if data else []), table]
+    for data, group in groupby(checks, lambda check: check.data):
+        rows, looks = [], []
+        for check in group:
+            evidence = check.evidence.replace(" ", NO_BREAK)
+            rows.append((check.law, check.expected, check.measured, evidence, check.note, check.verdict))
+            looks.append(LOOKS[check.verdict])
+        yield from [pages.heading(data)] if data else []
+        yield pages.table(rows, head, looks, stack=True)
 
 
 def _caption(check: Check) -> str:

@@ -79,10 +79,10 @@ def structure(sample: Sample) -> Check:
     wrong += int(np.count_nonzero((np.diff(documents.context) != 0) & ~documents.renewed[:, 1:]))
     for k in range(len(corpus.lexicons)):
         of_lexicon = documents.lexicon == k
-        start, end = (bound[documents.context[of_lexicon]] for bound in _bounds(corpus, k))
-        row = _rows(corpus, k)[documents.tokens[of_lexicon]]
-        wrong += int(np.count_nonzero((row < start) | (row >= end)))
-        wrong += int(np.count_nonzero(~np.isin(documents.context[of_lexicon], corpus.contexts(k))))
+        forest, context = corpus.forest(k), documents.context[of_lexicon]
+        place = _rows(corpus, k)[documents.tokens[of_lexicon]] - forest.latent_start[context]
+        wrong += int(np.count_nonzero((place < 0) | (place >= forest.latent_size[context])))
+        wrong += int(np.count_nonzero(~np.isin(context, corpus.contexts(k))))
     note = f"{len(documents):,} documents of {corpus.length:,} tokens"
     return exact("documents", expected, f"{wrong:,} out of place", wrong, 0, note)
 
@@ -110,12 +110,6 @@ def _check_below(name: str, values: NDArray[np.int32], limit: int | Ints) -> Non
     outside = values[(values < 0) | (values >= limit)]
     if outside.size:
         raise ValueError(f"{name} must be one that there is, got {outside[0]}")
-
-
-def _bounds(corpus: Corpus, k: int) -> tuple[Ints, Ints]:
-    """Return the first row and the end of every latent."""
-    forest = corpus.forest(k)
-    return forest.latent_start, forest.latent_start + forest.latent_size
 
 
 def _rows(corpus: Corpus, k: int) -> Ints:

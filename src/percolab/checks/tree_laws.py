@@ -158,9 +158,7 @@ def _split_places(size, smaller, log_borel, share, places):
         places[i] = below + share[i] * at_side
 
 
-@lru_cache(maxsize=1)
-def _depth_laws() -> Floats:
-    return theory.depth_laws(LARGEST_BLOCK)
+_depth_laws = lru_cache(maxsize=1)(theory.depth_laws)
 
 
 def depths(subject: Subject) -> Check:
@@ -172,7 +170,7 @@ def depths(subject: Subject) -> Check:
     if size.size < FEWEST_BLOCKS:
         need = f"{FEWEST_BLOCKS} disjoint latents of 16 to 1,024 points"
         return too_small(law, "Σ (1+1/k)(n-1)!/((n-1-k)! n^k)", need, f"{size.size}")
-    laws = _depth_laws()
+    laws = _depth_laws(LARGEST_BLOCK)
     below = np.cumsum(laws, axis=1) - laws
     places = below[size, depth] + subject.choices("depth").random(size.size) * laws[size, depth]
     expected = np.mean([theory.mean_depth(int(s)) for s in size])

@@ -9,7 +9,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from percolab.checks import verdicts
-from percolab.checks.edited import drawn, has_set_values
 from percolab.checks.independence import Subject
 from percolab.checks.verdicts import (
     Check,
@@ -23,6 +22,7 @@ from percolab.checks.verdicts import (
     too_small,
 )
 from percolab.ground.arrays import Floats, Ints
+from percolab.model.edits import Do
 from percolab.model.forest import Forest
 
 FEWEST_VALUES = 100
@@ -34,33 +34,27 @@ TOLERANCE = 1e-8  #: What rounding may do to a target: a sum of thousands of val
 
 def checks(subject: Subject) -> Iterator[Check]:
     """Yield the checks of a dataset's values and targets."""
-    kind = subject.recipe.target.kind
-    lost = subject.dataset.source_row is not None and has_set_values(subject)
+    is_subsample = subject.dataset.source_row is not None
+    lost = is_subsample and has_set_values(subject)
     if lost:
         yield does_not_apply("z is N(0, 1)", "0 ± 1", "which values edits set is lost in a subsample")
     else:
         yield values(subject)
-    if kind in ("sum", "silent"):
-        yield sums(subject)
-    if kind == "sign":
-        yield signs(subject)
-    if kind == "sum" and not lost:
-        yield targets_over_clusters(subject)
-    yield from _other_targets(subject)
-
-
-def _other_targets(subject: Subject) -> Iterator[Check]:
-    """Yield the checks of a target that is not the paper's: silent pairs, classes, sequences of tokens.
-
-    Each is checked by what defines it, not by making it again.
-    """
     match subject.recipe.target.kind:
-        case "silent" if subject.dataset.source_row is not None:
-            why = "in a subsample a latent's sibling may be gone, with another latent in its place"
-            yield does_not_apply("silent siblings", "silent together", why)
+        case "sum":
+            yield sums(subject)
+            if not lost:
+                yield targets_over_clusters(subject)
         case "silent":
-            yield siblings(subject)
-            yield silent_half(subject)
+            yield sums(subject)
+            if is_subsample:
+                why = "in a subsample a latent's sibling may be gone, with another latent in its place"
+                yield does_not_apply("silent siblings", "silent together", why)
+            else:
+                yield siblings(subject)
+                yield silent_half(subject)
+        case "sign":
+            yield signs(subject)
         case "classes":
             yield classes(subject)
         case "path_tokens":
@@ -68,6 +62,8 @@ def _other_targets(subject: Subject) -> Iterator[Check]:
         case "custom":
             why = "y was given as an array, so no law is known for it"
             yield does_not_apply("targets", "as the recipe makes them", why)
+    if has_set_values(subject) and not is_subsample:
+        yield set_values(subject)
 
 
 def values(subject: Subject) -> Check:
@@ -85,14 +81,11 @@ def values(subject: Subject) -> Check:
     if below.size >= FEWEST_VALUES:
         product = dataset.latent_z[below] * dataset.latent_z[parent[below]]
         p_values.append(p_of_score(float(product.sum()) / math.sqrt(below.size)))
-    note = f"{z.size:,} values{_left_out(latents, points)}; also that latents do not follow their parents"
+    count = int(np.count_nonzero(~latents) + np.count_nonzero(~points))
+    left_out = f" ({count:,} that edits set are left out)" if count else ""
+    note = f"{z.size:,} values{left_out}; also that latents do not follow their parents"
     measured = f"{z.mean():.4f} ± {z.std():.4f}"
     return statistical(law, "0 ± 1", measured, smallest(*p_values), note, verdicts.histogram(z, "z", normal=True))
-
-
-def _left_out(latents: NDArray[np.bool_], points: NDArray[np.bool_]) -> str:
-    count = int(np.count_nonzero(~latents) + np.count_nonzero(~points))
-    return f" ({count:,} that edits set are left out)" if count else ""
 
 
 def sums_above(subject: Subject) -> tuple[Floats, Ints]:
@@ -168,6 +161,44 @@ def _clusters_as_drawn(subject: Subject) -> NDArray[np.bool_]:
     return kept
 
 
+# ---------------------------------------------------------------------- values that edits set
+#
+# They are not drawn from N(0, 1), so the laws of z and y leave them out.
+
+
+def has_set_values(subject: Subject) -> bool:
+    """Tell whether edits set values."""
+    return any(isinstance(edit, Do) for edit in subject.recipe.edits)
+
+
+def set_values(subject: Subject) -> Check:
+    """Check that every latent and point has the value that the last edit gave it."""
+    dataset = subject.dataset
+    error, count = 0.0, 0
+    for pairs, values in zip(_last_values(subject), (dataset.latent_z, dataset.point_z), strict=True):
+        for node, value in pairs.items():
+            error, count = max(error, abs(float(values[node]) - value)), count + 1
+    return exact("values set by edits", "as in the recipe", f"within {error:.0e}", error, 0, f"{count:,} values")
+
+
+def _last_values(subject: Subject) -> tuple[dict[int, float], dict[int, float]]:
+    latents: dict[int, float] = {}
+    points: dict[int, float] = {}
+    for edit in subject.recipe.edits:
+        if isinstance(edit, Do):
+            latents.update(edit.z)
+            points.update(edit.point_z)
+    return latents, points
+
+
+def drawn(subject: Subject) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+    """Return which latents and which points still have the value that was drawn for them."""
+    masks = np.ones(subject.forest.n_latents, np.bool_), np.ones(subject.forest.n_points, np.bool_)
+    for mask, nodes in zip(masks, _last_values(subject), strict=True):
+        mask[list(nodes)] = False
+    return masks
+
+
 # ---------------------------------------------------------------------- silence
 
 
@@ -213,7 +244,7 @@ def classes(subject: Subject) -> Check:
     else:
         wrong = _not_cut(forest, starts, size, target.max_size)
         rule = f"groups of at most {target.max_size:,} rows, none larger possible"
-    wrong += int(not np.array_equal(y[starts[_by_size(size)]], np.arange(starts.size)))
+    wrong += int(not np.array_equal(y[starts[np.argsort(-size, kind="stable")]], np.arange(starts.size)))
     note = f"{starts.size:,} classes of {size.min():,} to {size.max():,} rows; the largest first"
     draw = verdicts.curve(np.arange(1, size.size + 1), np.sort(size)[::-1], None, "class, by size", "rows", log="xy")
     return exact("classes", rule, f"{wrong:,} wrong", wrong, 0, note, draw)
@@ -240,10 +271,6 @@ def path_tokens(subject: Subject) -> Check:
         counts.append(f"{starts.size:,}")
     note = f"{', '.join(counts)} groups by level; the largest of a group is token 0"
     return exact("path tokens", "nested cuts", f"{wrong:,} wrong", wrong, 0, note)
-
-
-def _by_size(size: Ints) -> Ints:
-    return np.lexsort((np.arange(size.size), -size))
 
 
 def _nodes(forest: Forest, starts: Ints, size: Ints) -> tuple[int, NDArray[np.bool_]]:

@@ -256,8 +256,7 @@ class Dataset(SampleSet):
             target, made again from the latents that are left.
         """
         check_choice("y", y, ("kept", "recomputed"))
-        induced = subsample.induced(self.forest, subsample.as_rows(rows, self.forest.n_points))
-        row, latent = induced.source_row, induced.source_latent
+        forest, row, latent = subsample.induced(self.forest, subsample.as_rows(rows, self.forest.n_points))
         columns = {"latent_z": self.latent_z[latent], "point_z": self.point_z[row]}
         extra: dict[str, NDArray[Any]] = {"source_row": row}
         if self._active is not None:
@@ -266,10 +265,10 @@ class Dataset(SampleSet):
             target, labels = target_rules.given(self.y[row], row.size)
         else:
             target, active = self.target, _active_of(extra)
-            labels = target_rules.make(target, induced.forest, columns["latent_z"], columns["point_z"], active)
+            labels = target_rules.make(target, forest, columns["latent_z"], columns["point_z"], active)
         return self._changed(
             recipe=replace(self.recipe, target=target),
-            forest=induced.forest,
+            forest=forest,
             X=self.X[row],
             y=labels,
             **columns,
@@ -309,7 +308,8 @@ class Dataset(SampleSet):
         edit.check(self.forest.n_points, self.forest.n_latents)
         if not self.target.is_rule:
             raise ValueError(f"target must be made by a rule to follow new values, got {self.target.kind!r}")
-        if self._is_foreign and not np.array_equal(self.y, self._make(self.target)):
+        truth = self.target, self.forest, self.latent_z, self.point_z, self._active
+        if self._is_foreign and not np.array_equal(self.y, target_rules.make(*truth)):
             raise ValueError(f"y must be what its target makes of z to follow new values, got one with {BY_HAND}")
         latent_z, own_z = self.latent_z.copy(), self.point_z.copy()
         replay.set_values(edit, latent_z, own_z)
@@ -331,10 +331,7 @@ class Dataset(SampleSet):
         seed
             What the direction is drawn from, with the number of the latent; only with a distance.
         """
-        edit = Shift(latent, by if np.ndim(by) == 0 else np.asarray(by), seed)
-        X = self._to_edit(edit)
-        replay.shift(self.forest, edit, X)
-        return self._edited(edit, X=X)
+        return self._moved(Shift(latent, by if np.ndim(by) == 0 else np.asarray(by), seed))
 
     def move(self, latent: int, by: float | ArrayLike) -> Dataset:
         """Return the dataset with all rows beyond a latent's bond moved; the truth and y stay.
@@ -351,10 +348,7 @@ class Dataset(SampleSet):
             A vector of d numbers; or a number b, for b times the bond's own vector, from its near end to its far end:
             the bond gets 1 + b times as long and keeps its direction. b = -1 is refused.
         """
-        edit = Move(latent, by if np.ndim(by) == 0 else np.asarray(by))
-        X = self._to_edit(edit)
-        replay.move(self.recipe, self.forest, edit, X)
-        return self._edited(edit, X=X)
+        return self._moved(Move(latent, by if np.ndim(by) == 0 else np.asarray(by)))
 
     def beyond(self, latent: int) -> NDArray[np.int64]:
         """Return the rows beyond a latent's bond, sorted: those that `move` moves. ``len(ds.beyond(latent))`` counts.
@@ -379,15 +373,14 @@ class Dataset(SampleSet):
         seed
             What they are drawn from.
         """
-        edit = Turn(latent, seed)
-        X = self._to_edit(edit)
-        replay.turn(self.recipe, self.forest, edit, self.recipe.edits, X)
-        return self._edited(edit, X=X)
+        return self._moved(Turn(latent, seed))
 
-    def _to_edit(self, edit: Shift | Move | Turn) -> NDArray[Any]:
-        """Return a copy of X that an edit may change, once it is clear that it can."""
+    def _moved(self, edit: Shift | Move | Turn) -> Dataset:
+        """Return the dataset after an edit of a copy of X, once it is clear that it can be made."""
         self._check_edit(edit)
-        return np.array(self.X)
+        X = np.array(self.X)
+        replay.displace(self.recipe, self.forest, edit, self.recipe.edits, X)
+        return self._edited(edit, X=X)
 
     def _check_edit(self, edit: Shift | Move | Turn) -> None:
         edit.check(self.forest.n_points, self.forest.n_latents)
@@ -454,9 +447,6 @@ class Dataset(SampleSet):
             recipe, extra = replace(self.recipe, target=chosen), dict(self.extra)
         provenance = {key: value for key, value in self.provenance.items() if key != "modified" or value != GIVEN}
         return self._changed(recipe=recipe, y=y, extra=extra, provenance=provenance)
-
-    def _make(self, target: Target) -> NDArray[Any]:
-        return np.asarray(target_rules.make(target, self.forest, self.latent_z, self.point_z, _active_of(self.extra)))
 
     @cached_property
     def _active(self) -> Active | None:

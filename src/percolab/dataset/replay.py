@@ -34,15 +34,23 @@ def replay(recipe: Recipe, forest: Forest, X: NDArray[Any], latent_z: Floats, po
     """Apply all edits of a recipe, in their order, to what the recipe makes without them. Targets are not touched."""
     for number, edit in enumerate(recipe.edits):
         edit.check(forest.n_points, forest.n_latents)
-        match edit:
-            case Do():
-                set_values(edit, latent_z, point_z)
-            case Shift():
-                shift(forest, edit, X)
-            case Move():
-                move(recipe, forest, edit, X)
-            case Turn():
-                turn(recipe, forest, edit, recipe.edits[:number], X)
+        if isinstance(edit, Do):
+            set_values(edit, latent_z, point_z)
+        else:
+            displace(recipe, forest, edit, recipe.edits[:number], X)
+
+
+def displace(
+    recipe: Recipe, forest: Forest, edit: Shift | Move | Turn, before: Sequence[Edit], X: NDArray[Any]
+) -> None:
+    """Apply an edit of positions, which comes after those `before` it."""
+    match edit:
+        case Shift():
+            X[forest.points_of(edit.latent)] += shift_vector(edit, X.shape[1])  # rounded once to the type of X
+        case Move():
+            move(recipe, forest, edit, X)
+        case Turn():
+            turn(recipe, forest, edit, before, X)
 
 
 def set_values(edit: Do, latent_z: Floats, point_z: Floats) -> None:
@@ -59,11 +67,6 @@ def way_of(recipe: Recipe, forest: Forest, latent: int) -> tuple[Way, int]:
 
 
 # ---------------------------------------------------------------------- moving
-
-
-def shift(forest: Forest, edit: Shift, X: NDArray[Any]) -> None:
-    """Add a vector to the rows of a latent: rounded once to the type of X."""
-    X[forest.points_of(edit.latent)] += shift_vector(edit, X.shape[1])
 
 
 def shift_vector(edit: Shift, dim: int) -> Floats:

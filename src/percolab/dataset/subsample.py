@@ -8,7 +8,7 @@ a < b is the least of B[a + 1 … b]: no path through the tree is followed, howe
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -21,21 +21,12 @@ from percolab.model.forest import Forest
 from percolab.rng import philox
 
 
-@dataclass(frozen=True, eq=False)
-class Induced:
-    """A forest on some rows of another."""
+def induced(forest: Forest, rows: Ints) -> tuple[Forest, Ints, Ints]:
+    """Return the forest that some rows, sorted, inherit, and the row and the latent that each of its own was.
 
-    forest: Forest
-    source_row: Ints  #: (n,) the row that each row was
-    source_latent: Ints  #: (n-C,) the latent that each latent was
-
-
-def induced(forest: Forest, rows: Ints) -> Induced:
-    """Return the forest that some rows, sorted, inherit. Linear time.
-
-    Clusters are numbered anew, by the birth of the first point that each keeps, and sorted by size; points keep their
-    birth numbers. The end of a bond whose row is gone goes to the nearest kept row, in leaf order, of the smallest
-    latent that holds both. Bonds that close a cycle stay where both ends are kept.
+    Linear time. Clusters are numbered anew, by the birth of the first point that each keeps, and sorted by size; points
+    keep their birth numbers. The end of a bond whose row is gone goes to the nearest kept row, in leaf order, of the
+    smallest latent that holds both. Bonds that close a cycle stay where both ends are kept.
     """
     splits = forest.parting
     cluster = np.searchsorted(forest.cluster_start, rows, side="right") - 1
@@ -55,7 +46,7 @@ def induced(forest: Forest, rows: Ints) -> Induced:
     _nearest_kept(splits, new_row, nearest)
     bond = new_row[nearest[forest.bond[latent[at]]]]
     trees = Forest(start, birth, forest.point_id[source_row], left[at], bond)
-    return Induced(_with_cycles(trees, forest, rows, new_row), source_row, latent[at])
+    return _with_cycles(trees, forest, rows, new_row), source_row, latent[at]
 
 
 def _with_cycles(trees: Forest, forest: Forest, rows: Ints, new_row: Ints) -> Forest:

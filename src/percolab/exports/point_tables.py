@@ -55,11 +55,8 @@ class PointTables:
     @property
     def release_order(self) -> NDArray[np.int64]:
         """The samples by cluster, then by birth of their points, as in the authors' release."""
-        order = self.forest.release_order
-        if self.factor is None:
-            return order
-        rank = np.empty(order.size, np.int64)
-        rank[order] = np.arange(order.size)
+        rank = np.empty(self.forest.n_points, np.int64)
+        rank[self.forest.release_order] = np.arange(rank.size)
         return np.argsort(rank[self.known.rows], kind="stable")
 
     def lines(self, rows: slice) -> Any:
@@ -79,7 +76,7 @@ class PointTables:
     def _columns(self, rows: slice) -> dict[str, NDArray[Any]]:
         """Return some lines of the table of points but for X; a y of several columns is y0, y1 and so on."""
         forest, dataset = self.forest, self.known.dataset
-        at = rows if self.factor is None else self.known.rows[rows]
+        at = self.known.rows[rows]
         cluster = forest.point_cluster[at]
         y = np.asarray(self.data.y)[rows]
         targets = {"y": y} if y.ndim == 1 else {f"y{j}": column for j, column in enumerate(y.T)}
@@ -90,7 +87,7 @@ class PointTables:
             "point_id": forest.point_id[at],
             "depth": forest.point_depth[at],
         }
-        if isinstance(at, np.ndarray):
+        if self.factor is not None:
             return targets | {"row": at} | columns
         return targets | columns | {name: column[at] for name, column in self._extra(latents=False).items()}
 

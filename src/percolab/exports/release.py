@@ -78,7 +78,7 @@ def to_npz(
     forest, order = tables.forest, tables.release_order
     place = tables.known.rows[order]
     cluster = forest.point_cluster[place]
-    metadata = {
+    metadata: dict[str, Any] = {
         "cluster_id": forest.cluster_id[cluster],
         "cluster_size": forest.cluster_size[cluster],
         "latent_tree_height": forest.point_depth[place],
@@ -91,9 +91,7 @@ def to_npz(
             _write(archive, "X", X.dtype, X.shape, (X[order[lo : lo + rows]] for lo in range(0, len(order), rows)))
             for name, column in {"y": y, **metadata}.items():
                 _write(archive, name, column.dtype, column.shape, [column])
-        with zipfile.ZipFile(metadata_file, "w", zipfile.ZIP_DEFLATED) as archive:
-            for name, column in metadata.items():
-                _write(archive, name, column.dtype, column.shape, [column])
+        np.savez_compressed(metadata_file, **metadata)
 
 
 def _write_latent_values(dataset: Dataset, order: Ints, file: IO[bytes], progress: Progress) -> None:

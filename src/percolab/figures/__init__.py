@@ -8,10 +8,11 @@ Needs matplotlib and networkx, in the extras ``plot`` and ``graphs``.
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from percolab.ground.files import new_files
 from percolab.ground.progress import Progress, shown
@@ -20,16 +21,26 @@ from percolab.show import style
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-#: By number in the paper: the module and the function that draw the figure. The last one is not in the paper.
+
+class Drawing(NamedTuple):
+    """A figure: the module and the function that draw its panels, its width and height in inches, and its panels."""
+
+    module: str
+    name: str
+    size: tuple[float, float]
+    panels: Mapping[str, Any] = MappingProxyType({})  #: for matplotlib's `subplots`
+
+
+#: By number in the paper. The last one is not in the paper.
 FIGURES = {
-    1: ("clusters_drawn", "data_model"),
-    2: ("schematics", "bethe_lattice"),
-    3: ("schematics", "coalescent_run"),
-    6: ("schematics", "hierarchies"),
-    8: ("clusters_drawn", "cluster_sizes"),
-    9: ("samplers", "uniformity"),
-    10: ("samplers", "timing"),
-    11: ("clusters_drawn", "three_regimes"),
+    1: Drawing("clusters_drawn", "data_model", (9.5, 4.4), {"ncols": 2, "width_ratios": [1.35, 1]}),
+    2: Drawing("schematics", "bethe_lattice", (5.2, 5.9)),
+    3: Drawing("schematics", "coalescent_run", (7.6, 5.4), {"nrows": 2, "ncols": 3}),
+    6: Drawing("schematics", "hierarchies", (9.0, 4.6), {"ncols": 2}),
+    8: Drawing("clusters_drawn", "cluster_sizes", (5.6, 4.0)),
+    9: Drawing("samplers", "uniformity", (9.0, 3.7), {"ncols": 2}),
+    10: Drawing("samplers", "timing", (9.0, 3.9), {"ncols": 2}),
+    11: Drawing("clusters_drawn", "three_regimes", (10.5, 3.6), {"ncols": 4, "width_ratios": [1, 1, 1, 1.25]}),
 }
 FILE_FORMATS = ("png", "pdf")
 
@@ -39,9 +50,10 @@ OF_NETWORKS = (4, 5, 7)  #: Figures of the paper that show a trained network; ``
 
 def draw(number: int, *, quick: bool = False) -> Figure:
     """Return a figure by its number."""
-    module, name = FIGURES[_check(number)]
+    module, name, size, panels = FIGURES[_check(number)]
     with style.sheet():
-        figure: Figure = getattr(import_module(f"percolab.figures.{module}"), name)(quick)
+        figure = style.new_figure(*size)
+        getattr(import_module(f"percolab.figures.{module}"), name)(figure.subplots(**panels), quick)
         return figure
 
 
@@ -79,7 +91,7 @@ def write(
 
 def _write(number: int, folder: Path, quick: bool) -> list[Path]:
     figure = draw(number, quick=quick)
-    paths = [folder / f"figure{number:02d}_{FIGURES[number][1]}.{form}" for form in FILE_FORMATS]
+    paths = [folder / f"figure{number:02d}_{FIGURES[number].name}.{form}" for form in FILE_FORMATS]
     with style.sheet(), new_files(*paths, overwrite=True) as files:
         for file, form in zip(files, FILE_FORMATS, strict=True):
             figure.savefig(file, format=form, metadata={"CreationDate": None} if form == "pdf" else None)

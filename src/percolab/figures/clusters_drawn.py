@@ -19,7 +19,6 @@ from percolab.show.distributions import FITTED_SIZE
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 
 WITH_BONDS = 40  #: Least size of a cluster that is drawn with its bonds; of the others only the points.
@@ -30,21 +29,19 @@ SWEEP = (0.25, 0.5, 0.75, 0.9, 1.0, 1.1, 1.25, 1.5, 2.0, 2.5, 3.0)
 GRAPH_SEED = 1
 
 
-def data_model(quick: bool = False) -> Figure:
+def data_model(panels: Any, quick: bool) -> None:
     """Draw a cluster distribution, its largest cluster coloured by latents, beside the latent tree of that cluster."""
     n = 3000 if quick else 12_000
     dataset = construct(Recipe(n, 100, "distribution", seeds=Seeds.from_int(11)))
     forest = dataset.forest.cluster(0)
     groups = latent_colours.disjoint_groups(forest, len(style.PALETTE))
     look = latent_colours.by_groups(forest, groups)
-    figure = style.new_figure(9.5, 4.4)
-    space, tree = figure.subplots(1, 2, width_ratios=[1.35, 1])
+    space, tree = panels
     _draw_clusters(space, dataset, look)
     style.panel_letter(space, "a", "inputs: clusters in space")
     cluster_picture.draw_tree(tree, forest, look)
     tree.set_title("")  # the figure has titles of its own
     style.panel_letter(tree, "b", "targets: latents of the coloured cluster")
-    return figure
 
 
 def _draw_clusters(axes: Axes, dataset: Dataset, look: latent_colours.Colouring) -> None:
@@ -83,16 +80,13 @@ def _projection(X: NDArray[Any], start: Ints) -> Floats:
 # Figure 8: the distribution of cluster sizes of the paper's multi-cluster dataset, before its filter.
 
 
-def cluster_sizes(quick: bool = False) -> Figure:
+def cluster_sizes(axes: Axes, quick: bool) -> None:
     """Draw the share of clusters with at least s points, the fitted power law, and the exact law."""
     recipe = PRESETS["paper-multi-cluster"]
     size = np.bincount(attachment(recipe.n_points, recipe.attachment_prob, recipe.seeds.graph))
-    figure = style.new_figure(5.6, 4.0)
-    axes = figure.subplots()
     distributions.draw_sizes(axes, size, theory.size_ccdf, FITTED_SIZE)
     axes.axvline(FITTED_SIZE, ymin=0.35, color=style.GREY, linewidth=0.8, linestyle=":")
     axes.set_ylim(0.5 / size.size, 2)
-    return figure
 
 
 # ---------------------------------------------------------------------- three regimes
@@ -100,17 +94,14 @@ def cluster_sizes(quick: bool = False) -> Figure:
 # Figure 11, which the paper does not have: random graphs below, at and above the critical point.
 
 
-def three_regimes(quick: bool = False) -> Figure:
+def three_regimes(panels: Any, quick: bool) -> None:
     """Draw the sizes of clusters in the three regimes, and the giant and the cycles as bonds are added."""
     n, fewer = (20_000, 5_000) if quick else (1_000_000, 100_000)
-    figure = style.new_figure(10.5, 3.6)
-    panels = figure.subplots(1, 4, width_ratios=[1, 1, 1, 1.25])
     for letter, axes, (degree, name) in zip("abc", panels, DEGREES.items(), strict=False):
         _draw_sizes(axes, forest_of(n, degree), n, degree)
         style.panel_letter(axes, letter, f"{name}: c = {degree:g}")
     _draw_sweep(panels[3], fewer)
     style.panel_letter(panels[3], "d", "giant and cycles")
-    return figure
 
 
 def forest_of(n: int, degree: float) -> Forest:

@@ -24,7 +24,6 @@ from percolab.show import style
 if TYPE_CHECKING:
     import networkx
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 
 TREES, TREE_POINTS, LARGE_TREE = 500_000, 6, 1_000_000
@@ -37,13 +36,11 @@ OURS, BASELINES = (100, 1_000_000, 9), (100, 100_000, 7)
 SLOPE_FROM = 3000  #: Sizes from which slopes are fitted: below, calling a function costs more than what it does.
 
 
-def uniformity(quick: bool = False) -> Figure:
+def uniformity(panels: Any, quick: bool) -> None:
     """Draw counts of Prüfer codes of 500,000 trees of 6 points, and degrees of a tree of a million."""
-    figure = style.new_figure(9.0, 3.7)
-    codes, degrees = figure.subplots(1, 2)
+    codes, degrees = panels
     _draw_codes(codes, TREES // 10 if quick else TREES)
     _draw_degrees(degrees, LARGE_TREE // 20 if quick else LARGE_TREE)
-    return figure
 
 
 def _draw_codes(axes: Axes, n_trees: int) -> None:
@@ -164,10 +161,9 @@ def measure(sample: Sampler, sizes: Ints, trials: int) -> Floats:
     return seconds
 
 
-def timing(quick: bool = False) -> Figure:
+def timing(panels: Any, quick: bool) -> None:
     """Draw seconds against n for all methods, with fitted slopes, and all methods relative to the plain loop."""
-    figure = style.new_figure(9.0, 3.9)
-    absolute, relative = figure.subplots(1, 2)
+    absolute, relative = panels
     *others, base = TREE_METHODS
     measured = {}
     for name, method in TREE_METHODS.items():
@@ -191,7 +187,6 @@ def timing(quick: bool = False) -> Figure:
     relative.legend(loc="best", fontsize=7.5)
     style.panel_letter(absolute, "a", "time to sample one tree")
     style.panel_letter(relative, "b", "relative to the plain loop")
-    return figure
 
 
 def _draw_times(axes: Axes, name: str, sizes: Ints, seconds: Floats) -> None:

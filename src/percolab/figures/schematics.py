@@ -17,7 +17,6 @@ from percolab.show import style
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 
 #: Share of occupied nodes, shells that are sampled, shells that are drawn, seed.
@@ -51,18 +50,39 @@ FACTS = {
 }  # fmt: skip
 
 
-def bethe_lattice(quick: bool = False) -> Figure:
+def bethe_lattice(axes: Axes, quick: bool) -> None:
     """Draw a sample of a Bethe lattice: infinite clusters red, finite ones blue, empty nodes hollow.
 
     Fifteen shells are sampled and seven drawn; a cluster counts as infinite if it reaches the last shell sampled.
     """
+    from matplotlib.collections import LineCollection
+
     parent, shell, angle = lattice(DEPTH)
     occupied, infinite = percolate(parent, shell, PROB, np.random.default_rng(LATTICE_SEED))
-    figure = style.new_figure(5.2, 5.9)
-    axes = figure.subplots()
-    _draw_lattice(axes, parent, shell, angle, occupied, infinite)
+    radius = np.array([0, *np.cumsum(0.93 ** np.arange(shell.max()))])[shell]
+    place = np.column_stack([radius * np.cos(angle), radius * np.sin(angle)])
+    drawn = np.flatnonzero((shell <= DRAWN_SHELLS) & (parent >= 0))
+    lines = np.stack([place[drawn], place[parent[drawn]]], axis=1)
+    joined = occupied[drawn] & occupied[parent[drawn]]
+    seen, red = shell <= DRAWN_SHELLS, joined & infinite[drawn]
+    area = np.interp(shell, [0, DRAWN_SHELLS], [70, 9])
+    kinds = (
+        (~joined, style.FAINT, 0.7, seen & ~occupied, "o", "white", style.GREY, "empty"),
+        (joined & ~red, style.BLUE, 1.6, seen & occupied & ~infinite, "s", style.BLUE, style.BLUE, "finite clusters"),
+        (red, style.VERMILION, 2.6, seen & infinite, "o", style.VERMILION, style.VERMILION, "infinite clusters"),
+    )
+    for bonds, colour, width, nodes, mark, face, edge, label in kinds:
+        axes.add_collection(LineCollection(list(lines[bonds]), colors=colour, linewidths=width, zorder=1))
+        look: Any = {"marker": mark, "facecolor": face, "edgecolor": edge, "linewidths": 0.7, "zorder": 2}
+        axes.scatter(place[nodes, 0], place[nodes, 1], area[nodes], label=label, **look)
+    axes.set_aspect("equal")
+    axes.set_axis_off()
+    axes.margins(0.02)
+    handles, labels = axes.get_legend_handles_labels()
+    legend = axes.legend(handles[::-1], labels[::-1], loc="upper center", bbox_to_anchor=(0.5, 0.0), ncols=3)
+    for handle in legend.legend_handles:
+        handle.set_sizes([36])  # type: ignore[union-attr]
     axes.set_title(f"z = 3, p = {PROB} above the threshold p$_c$ = {theory.bethe_threshold(3):g}")
-    return figure
 
 
 def lattice(depth: int) -> tuple[Ints, Ints, Floats]:
@@ -93,41 +113,6 @@ def percolate(
         if occupied[node] and infinite[parent[node]]:
             infinite[node] = True
     return occupied, infinite
-
-
-def _draw_lattice(
-    axes: Axes,
-    parent: Ints,
-    shell: Ints,
-    angle: Floats,
-    occupied: NDArray[np.bool_],
-    infinite: NDArray[np.bool_],
-) -> None:
-    from matplotlib.collections import LineCollection
-
-    radius = np.array([0, *np.cumsum(0.93 ** np.arange(shell.max()))])[shell]
-    place = np.column_stack([radius * np.cos(angle), radius * np.sin(angle)])
-    drawn = np.flatnonzero((shell <= DRAWN_SHELLS) & (parent >= 0))
-    lines = np.stack([place[drawn], place[parent[drawn]]], axis=1)
-    joined = occupied[drawn] & occupied[parent[drawn]]
-    seen, red = shell <= DRAWN_SHELLS, joined & infinite[drawn]
-    area = np.interp(shell, [0, DRAWN_SHELLS], [70, 9])
-    kinds = (
-        (~joined, style.FAINT, 0.7, seen & ~occupied, "o", "white", style.GREY, "empty"),
-        (joined & ~red, style.BLUE, 1.6, seen & occupied & ~infinite, "s", style.BLUE, style.BLUE, "finite clusters"),
-        (red, style.VERMILION, 2.6, seen & infinite, "o", style.VERMILION, style.VERMILION, "infinite clusters"),
-    )
-    for bonds, colour, width, nodes, mark, face, edge, label in kinds:
-        axes.add_collection(LineCollection(list(lines[bonds]), colors=colour, linewidths=width, zorder=1))
-        look: Any = {"marker": mark, "facecolor": face, "edgecolor": edge, "linewidths": 0.7, "zorder": 2}
-        axes.scatter(place[nodes, 0], place[nodes, 1], area[nodes], label=label, **look)
-    axes.set_aspect("equal")
-    axes.set_axis_off()
-    axes.margins(0.02)
-    handles, labels = axes.get_legend_handles_labels()
-    legend = axes.legend(handles[::-1], labels[::-1], loc="upper center", bbox_to_anchor=(0.5, 0.0), ncols=3)
-    for handle in legend.legend_handles:
-        handle.set_sizes([36])  # type: ignore[union-attr]
 
 
 # ---------------------------------------------------------------------- coalescent run
@@ -175,19 +160,15 @@ def _state(cycle: list[int], blocks: list[list[int]], bonds: list[tuple[int, int
     return State(tuple(cycle), tuple(map(tuple, blocks)), tuple(bonds))
 
 
-def coalescent_run(quick: bool = False) -> Figure:
+def coalescent_run(panels: Any, quick: bool) -> None:
     """Draw the states of a run of six points, one panel each."""
-    states = run(RUN_POINTS, RUN_SEED)
-    figure = style.new_figure(7.6, 5.4)
-    panels = figure.subplots(2, 3)
-    for i, (axes, state) in enumerate(zip(panels.flat, states, strict=True)):
+    for i, (axes, state) in enumerate(zip(panels.flat, run(RUN_POINTS, RUN_SEED), strict=True)):
         _draw_state(axes, state)
         what = "points in a random cycle"
         if i:
             u, v = state.bonds[-1]
             what = f"{u + 1} joins {v + 1} of the next block"
         style.panel_letter(axes, "abcdef"[i], what)
-    return figure
 
 
 def _draw_state(axes: Axes, state: State) -> None:
@@ -219,17 +200,13 @@ def _draw_state(axes: Axes, state: State) -> None:
 
 def _draw_block(axes: Axes, block: tuple[int, ...], n: int) -> None:
     """Draw a block as a band along its arc of the cycle; its colour is that of its first position."""
-    half = 0.36 * 2 * np.pi / n
-    start = np.pi / 2 - 2 * np.pi * block[0] / n + half
-    end = np.pi / 2 - 2 * np.pi * (block[0] + len(block) - 1) / n - half
-    if len(block) == n:
-        end = start - 2 * np.pi
-    arc = np.linspace(start, end, 120)
-    outer, inner = 1.27, 0.73
-    x = np.concatenate([outer * np.cos(arc), inner * np.cos(arc[::-1])])
-    y = np.concatenate([outer * np.sin(arc), inner * np.sin(arc[::-1])])
-    edge = "none" if len(block) == n else style.GREY
-    axes.fill(x, y, facecolor=FILLS[block[0] % len(FILLS)], edgecolor=edge, linewidth=0.8, zorder=1)
+    from matplotlib.patches import Wedge
+
+    is_whole, first = len(block) == n, block[0] - 0.36
+    last = first + n if is_whole else block[0] + len(block) - 1 + 0.36
+    start, end = (90 - 360 * position / n for position in (first, last))
+    look: Any = {"facecolor": FILLS[block[0] % len(FILLS)], "edgecolor": "none" if is_whole else style.GREY}
+    axes.add_patch(Wedge((0, 0), 1.27, end, start, width=0.54, linewidth=0.8, zorder=1, **look))
 
 
 # ---------------------------------------------------------------------- hierarchies
@@ -237,10 +214,9 @@ def _draw_block(axes: Axes, block: tuple[int, ...], n: int) -> None:
 # Figure 6: two kinds of hierarchy. Classes that contain classes, and wholes that consist of parts.
 
 
-def hierarchies(quick: bool = False) -> Figure:
+def hierarchies(panels: Any, quick: bool) -> None:
     """Draw a tree of classes beside a tree of parts, with what tells them apart."""
-    figure = style.new_figure(9.0, 4.6)
-    left, right = figure.subplots(1, 2)
+    left, right = panels
     _draw_tree(left, CLASS_TREE, style.BLUE, "#dcebf5", "is a", upwards=True)
     _draw_tree(right, PART_TREE, style.ORANGE, "#fdf1d8", "has a", upwards=False)
     for axes, letter, name in ((left, "a", "taxonomic"), (right, "b", "compositional")):
@@ -250,7 +226,6 @@ def hierarchies(quick: bool = False) -> Figure:
             axes.text(0.32, -0.2 - 0.085 * i, value, ha="left", fontsize=8.5)
         axes.set(xlim=(-0.04, 1.04), ylim=(-0.5, 1.1))
         axes.set_axis_off()
-    return figure
 
 
 def _leaves(tree: Tree) -> int:

@@ -26,19 +26,6 @@ def silent(stage: str, done: int, total: int) -> None:
     """Show nothing."""
 
 
-class Display:
-    """A `Progress` that can also show a few words beside a stage. This one shows nothing."""
-
-    def __call__(self, stage: str, done: int, total: int) -> None:
-        """Move a stage on."""
-
-    def note(self, stage: str, text: str) -> None:
-        """Show words beside a stage that has begun."""
-
-    def say(self, text: str) -> None:
-        """Show a line of its own."""
-
-
 @contextmanager
 def bar(*, visible: bool = True, label: str = "starting") -> Iterator[Display]:
     """Show how far work is, on standard error, and yield the function that moves it on.
@@ -121,15 +108,19 @@ class _Stage:
         return ", ".join(parts)
 
 
-class _Stages(Display):
-    """The stages of some work; the last one that moved is the current one."""
+class Display:
+    """A `Progress` of several stages, with words beside them; the last one that moved is the current one.
 
-    def __init__(self, label: str) -> None:
+    What shows it reads it now and then; this one alone shows nothing.
+    """
+
+    def __init__(self, label: str = "starting") -> None:
         self.lock, self.said = Lock(), list[str]()
         self.current = _Stage(label)
         self._stages: dict[str, _Stage] = {}
 
     def __call__(self, stage: str, done: int, total: int) -> None:
+        """Move a stage on."""
         with self.lock:
             if stage not in self._stages:
                 self._stages[stage] = _Stage(stage, done, total)
@@ -139,11 +130,13 @@ class _Stages(Display):
             self.current.move(done, total)
 
     def note(self, stage: str, text: str) -> None:
+        """Show words beside a stage that has begun."""
         with self.lock:
             if stage == self.current.name:
                 self.current.note = text
 
     def say(self, text: str) -> None:
+        """Show a line of its own."""
         with self.lock:
             self.said.append(text)
 
@@ -199,7 +192,7 @@ def _bars(console: Console, label: str) -> Iterator[Display]:
         waiting = bars.add_task(label, total=None, stage=_Stage(label))
         tasks: dict[str, rich.TaskID] = {}
 
-        class Bars(_Stages):
+        class Bars(Display):
             def __call__(self, stage: str, done: int, total: int) -> None:
                 super().__call__(stage, done, total)
                 if stage not in tasks:
@@ -221,7 +214,7 @@ def _notebook(label: str) -> Iterator[Display]:
     """Draw bars as HTML, in place, with nothing but IPython."""
     from IPython.display import HTML, display
 
-    stages = _Stages(label)
+    stages = Display(label)
     area = display(HTML(_html(stages)), display_id=True)  # type: ignore[no-untyped-call, unused-ignore]
 
     def draw(*_: Any) -> None:
@@ -232,7 +225,7 @@ def _notebook(label: str) -> Iterator[Display]:
     draw()
 
 
-def _html(stages: _Stages) -> str:
+def _html(stages: Display) -> str:
     """Return the stages as HTML: one line per stage."""
     lines = [f"<div>{escape(text)}</div>" for text in stages.said]
     for stage in stages.stages():
@@ -249,7 +242,7 @@ def _lines(label: str) -> Iterator[Display]:
     """Write a line every `LINE_SECONDS`."""
     stream = sys.stderr
 
-    class Lines(_Stages):
+    class Lines(Display):
         def say(self, text: str) -> None:
             print(text, file=stream, flush=True)
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Generator, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
 from functools import partial
+from itertools import repeat, takewhile
 from typing import Any
 
 import numpy as np
@@ -25,14 +26,15 @@ READERS = 4  #: Parts that are read, or put together, at the same time, ahead of
 # ---------------------------------------------------------------------- ahead of their use
 
 
-def ahead(calls: Iterable[Callable[[], Batch]]) -> Batches:
+def ahead(calls: Iterable[Callable[[], Batch]], readers: int | None = None) -> Batches:
     """Yield the results of calls in turn, while threads work on the next ones. Closing it ends the threads."""
-    threads = ThreadPoolExecutor(READERS, thread_name_prefix="percolab-read")
+    readers = readers or READERS
+    threads = ThreadPoolExecutor(readers, thread_name_prefix="percolab-read")
     pending: deque[Future[Batch]] = deque()
     try:
         for call in calls:
             pending.append(threads.submit(call))
-            if len(pending) > READERS:
+            if len(pending) > readers:
                 yield pending.popleft().result()
         while pending:
             yield pending.popleft().result()
@@ -42,15 +44,9 @@ def ahead(calls: Iterable[Callable[[], Batch]]) -> Batches:
 
 def worked_ahead(parts: Batches) -> Batches:
     """Yield parts in turn, while another thread works on the next one. Closing the generator ends that thread."""
-    worker = ThreadPoolExecutor(1, thread_name_prefix="percolab-mix")
-    try:
-        pending = worker.submit(next, parts, None)
-        while (part := pending.result()) is not None:
-            pending = worker.submit(next, parts, None)
-            yield part
-    finally:
-        worker.shutdown()  # a generator cannot be closed while it runs
-        parts.close()
+    worked = ahead(repeat(partial(next, parts, ())), readers=1)
+    with closing(parts), closing(worked):  # the thread ends first: a generator cannot be closed while it runs
+        yield from takewhile(len, worked)
 
 
 # ---------------------------------------------------------------------- mixing

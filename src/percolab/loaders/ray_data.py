@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from functools import partial
@@ -12,10 +11,11 @@ import numpy as np
 from ray.data import DataContext, Datasource, ReadTask
 from ray.data.block import Block, BlockAccessor, BlockMetadata
 
+from percolab.ground import parallel
 from percolab.ground.validation import check_integer, check_seed
 from percolab.loaders import streams
 from percolab.loaders.mixture import Batches, cut, taken
-from percolab.store.locations import Location, absolute
+from percolab.store.locations import Location
 
 
 class PercolabSource(Datasource):
@@ -49,14 +49,10 @@ class PercolabSource(Datasource):
         buffer_rows: int | None = None,
     ) -> None:
         super().__init__()
-        opened = streams.Columns(path, columns)
-        self.path = absolute(path)  # a worker may run in another directory
-        self.columns = tuple(columns)
+        self.columns = streams.Columns(path, columns)
         self.shuffle = shuffle
         self.seed, self.epoch = check_seed("seed", seed), check_integer("epoch", epoch, 0)
-        self.buffer_rows = streams.pool_rows(opened, buffer_rows)
-        self.identity = opened.identity
-        self._size = opened.n_points * opened.row_bytes
+        self.buffer_rows = streams.pool_rows(self.columns, buffer_rows)
 
     def get_name(self) -> str:
         """Return the name of the read tasks."""
@@ -64,78 +60,48 @@ class PercolabSource(Datasource):
 
     def estimate_inmemory_data_size(self) -> int:
         """Return the bytes of all rows in memory."""
-        return self._size
+        return self.columns.n_points * self.columns.row_bytes
 
     def get_read_tasks(
         self, parallelism: int, per_task_row_limit: int | None = None, data_context: Any = None
     ) -> list[ReadTask]:
         """Return the read tasks: as many as asked for, but at most one per block."""
-        columns = streams.Columns(self.path, self.columns, self.identity)
-        order = np.arange(columns.n_blocks)
+        order, n_blocks = np.arange(self.columns.n_blocks), self.columns.n_blocks
         if self.shuffle:
-            order = streams.block_order(columns, streams.generator(self.seed, self.epoch))
-        shares = np.array_split(order, min(parallelism, columns.n_blocks)) if columns.n_blocks else []
-        return [self._task(columns, number, share, per_task_row_limit) for number, share in enumerate(shares)]
+            order = streams.block_order(self.columns, streams.generator(self.seed, self.epoch))
+        shares = np.array_split(order, min(parallelism, n_blocks)) if n_blocks else []
+        return [self._task(number, share, per_task_row_limit) for number, share in enumerate(shares)]
 
-    def _task(self, columns: streams.Columns, number: int, blocks: Any, row_limit: int | None) -> ReadTask:
-        ranges = streams.row_ranges(blocks, columns, 0, columns.n_points)
-        rows = sum(stop - start for start, stop in ranges)
+    def _task(self, number: int, blocks: Any, row_limit: int | None) -> ReadTask:
+        columns = self.columns
+        rows = sum(stop - start for start, stop in streams.row_ranges(blocks, columns, 0, columns.n_points))
         metadata = BlockMetadata(
-            num_rows=rows, size_bytes=rows * columns.row_bytes, exec_stats=None, input_files=(self.path,)
+            num_rows=rows, size_bytes=rows * columns.row_bytes, exec_stats=None, input_files=(columns.path,)
         )
         pool = min(self.buffer_rows, rows) if self.shuffle else 0
-        read = partial(_read, self.path, self.identity, self.columns, ranges, pool, (self.seed, self.epoch, number))
+        read = partial(_read, columns, blocks, pool, (self.seed, self.epoch, number))
         return ReadTask(read, metadata, per_task_row_limit=row_limit)
 
 
-def _read(
-    path: str,
-    identity: str,
-    names: tuple[str, ...],
-    ranges: list[streams.Range],
-    pool: int,
-    key: tuple[int, int, int],
-) -> Iterator[Block]:
-    """Read ranges of rows as tables, mixed if there is a pool.
+def _read(columns: streams.Columns, blocks: Any, pool: int, key: tuple[int, int, int]) -> Iterator[Block]:
+    """Read blocks as tables, in this order, or with their rows mixed if there is a pool.
 
     Tables have the size that Ray wants, so that it does not put them together itself, which would take another copy.
     """
-    columns = streams.Columns(path, names, identity)
+    ranges = streams.row_ranges(blocks, columns, 0, columns.n_points)
     rows = sum(stop - start for start, stop in ranges)
     wanted = DataContext.get_current().target_max_block_size or rows * columns.row_bytes
     size = columns.block_rows * max(1, -(-wanted // (columns.block_rows * columns.row_bytes)))
-    sizes = [min(size, rows - first) for first in range(0, rows, size)]
+    edges, random = parallel.ranges(rows, size), streams.generator(*key)
+    parts: Batches
     if not pool:
-        parts = _in_order(columns, ranges, sizes)
+        wanted_ranges = (streams.row_ranges(blocks, columns, lo, hi) for lo, hi in edges)
+        parts = (streams.read_together(columns, some) for some in wanted_ranges)
     elif pool == rows:
-        parts = _permuted(columns, ranges, sizes, streams.generator(*key))
+        whole, order = streams.read_together(columns, ranges), random.permutation(rows)
+        parts = (taken(whole, order[lo:hi]) for lo, hi in edges)
     else:
-        parts = cut(streams.read_mixed(columns, ranges, pool, streams.generator(*key)), sizes)
+        parts = cut(streams.read_mixed(columns, ranges, pool, random), [hi - lo for lo, hi in edges])
     with closing(parts):
         for part in parts:
-            yield BlockAccessor.batch_to_block(dict(zip(names, part, strict=True)))
-
-
-def _in_order(columns: streams.Columns, ranges: list[streams.Range], sizes: list[int]) -> Batches:
-    """Yield parts of these sizes, each read into memory of its own."""
-    left = deque(ranges)
-    for size in sizes:
-        wanted = []
-        while size:
-            start, stop = left.popleft()
-            here = min(stop, start + size)
-            wanted.append((start, here))
-            size -= here - start
-            if here < stop:
-                left.appendleft((here, stop))
-        yield streams.read_together(columns, wanted)
-
-
-def _permuted(
-    columns: streams.Columns, ranges: list[streams.Range], sizes: list[int], random: np.random.Generator
-) -> Batches:
-    """Yield parts of these sizes of a random permutation of all rows, which are read at once."""
-    whole = streams.read_together(columns, ranges)
-    order = random.permutation(len(whole[0]))
-    for last, size in zip(np.cumsum(sizes).tolist(), sizes, strict=True):
-        yield taken(whole, order[last - size : last])
+            yield BlockAccessor.batch_to_block(dict(zip(columns.names, part, strict=True)))

@@ -60,12 +60,12 @@ class Slots:
         self._memory = mmap.mmap(self.file, size)
         weakref.finalize(self, os.close, self.file)
         self._starts = [head + k * self._offsets[-1] for k in range(n_slots)]
+        #: tensors of each slot that the other process has had and dropped; it alone writes here
         self._dropped = np.frombuffer(self._memory, _COUNTER, n_slots)
-        """tensors of each slot that the other process has had and dropped; it alone writes here"""
         self._sent = [0] * n_slots
         self._free = list(range(n_slots))
+        #: slots that this process is done with; a collector adds to it, at any time and in any thread
         self._done: deque[int] = deque()
-        """slots that this process is done with; a collector adds to it, at any time and in any thread"""
         self._lock = threading.Lock()
 
     def room(self, n_rows: int) -> Batch:

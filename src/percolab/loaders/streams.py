@@ -58,15 +58,19 @@ class Columns:
 
     def __init__(self, path: Location, names: Sequence[str], identity: str | None = None) -> None:
         check_names(names)
-        self._arrays, self.identity = finished.open_columns(path, names, identity)
+        self.path, self.names = absolute(path), tuple(names)
+        store = finished.Complete(path, identity)
+        self._arrays, self.identity = store.columns(names), store.identity
         arrays = self._arrays.values()
         self.n_points = len(next(iter(arrays)))
+        #: rows that are read at once: those of the smallest chunk
         self.block_rows = min(array.block_rows for array in arrays)
-        """rows that are read at once: those of the smallest chunk"""
-        self.chunk_rows = max(array.block_rows for array in arrays)
-        """rows of the largest chunk"""
+        self.chunk_rows = max(array.block_rows for array in arrays)  #: rows of the largest chunk
         self.row_bytes = sum(_type(array).itemsize * array.size for array in arrays) // max(1, self.n_points)
         self._chunk = lru_cache(len(names) * _open_chunks(self.chunk_rows))(partial(_read_chunk, self._arrays))
+
+    def __reduce__(self) -> tuple[type[Columns], tuple[str, tuple[str, ...], str]]:
+        return Columns, (self.path, self.names, self.identity)  # opened again where it arrives
 
     @property
     def n_blocks(self) -> int:

@@ -103,6 +103,7 @@ class Forest:
 
     @cached_property
     def _extents(self) -> tuple[Ints, Ints, int]:
+        """First rows and sizes of latents, and the first whose `left_size` does not split its points in two, or -1."""
         start, size = np.empty((2, self.n_latents), np.int64)
         return start, size, int(hierarchy.extents(self.cluster_start, self.left_size, start, size))
 
@@ -115,11 +116,6 @@ class Forest:
     def latent_size(self) -> Ints:
         """(n-C,) number of points of the latent, the paper's s_latent."""
         return self._extents[1]
-
-    @property
-    def first_bad_split(self) -> int:
-        """The first latent whose `left_size` does not split its points in two, or -1: see `check_structure`."""
-        return self._extents[2]
 
     @cached_property
     def _ancestry(self) -> tuple[Ints, Ints]:
@@ -189,6 +185,11 @@ class Forest:
         return np.lexsort((self.point_id, self.point_cluster))
 
     @cached_property
+    def _founders(self) -> Ints:
+        """(C,) the point that started each cluster: the first of it that was born."""
+        return np.minimum.reduceat(self.point_id, self.cluster_start[:-1]) if self.n_clusters else self.cluster_id
+
+    @cached_property
     def _parting_minima(self) -> Ints:
         """Minima of `parting` over blocks, of which common ancestors are made; no more memory than `parting`."""
         return minima_table(self.parting)
@@ -248,35 +249,22 @@ class Forest:
 
     def largest(self, n_clusters: int) -> Forest:
         """Return the forest of the first (largest) clusters; a view, since they are a prefix of every column."""
-        c = min(check_integer("n_clusters", n_clusters, 0), self.n_clusters)
-        n = int(self.cluster_start[c])
-        return Forest(
-            self.cluster_start[: c + 1],
-            self.cluster_id[:c],
-            self.point_id[:n],
-            self.left_size[: n - c],
-            self.bond[: n - c],
-            *self._extras(0, n, 0),
-        )
+        return self._between(0, min(check_integer("n_clusters", n_clusters, 0), self.n_clusters))
 
     def cluster(self, index: int | np.integer[Any]) -> Forest:
         """Return one cluster as a forest of its own, its rows numbered from 0."""
         c = check_index("cluster", index, self.n_clusters)
-        lo, hi = self.cluster_start[c : c + 2]
-        latents = slice(lo - c, hi - c - 1)
-        return Forest(
-            np.array([0, hi - lo]),
-            self.cluster_id[c : c + 1],
-            self.point_id[lo:hi],
-            self.left_size[latents],
-            self.bond[latents] - lo,
-            *self._extras(lo, hi, lo - c),
-        )
+        return self._between(c, c + 1)
 
-    def _extras(self, lo: int, hi: int, first_latent: int) -> tuple[Ints, Ints]:
-        """Return the extra bonds of the clusters in rows lo … hi - 1; rows and latents are counted from their first."""
+    def _between(self, first: int, end: int) -> Forest:
+        """Return clusters first … end - 1 as a forest of their own; what starts at row 0 is a view."""
+        lo, hi = int(self.cluster_start[first]), int(self.cluster_start[end])
+        latents = slice(lo - first, hi - end)
+        start, bond = self.cluster_start[first : end + 1], self.bond[latents]
+        columns = self.cluster_id[first:end], self.point_id[lo:hi], self.left_size[latents]
         here = (self.extra_bond[:, 0] >= lo) & (self.extra_bond[:, 0] < hi)
-        return self.extra_bond[here] - lo, self.extra_latent[here] - first_latent
+        extras = self.extra_bond[here] - lo, self.extra_latent[here] - latents.start
+        return Forest(start - lo if lo else start, *columns, bond - lo if lo else bond, *extras)
 
     # ------------------------------------------------------------------ exports
 

@@ -49,7 +49,7 @@ def _check_sizes(forest: Forest) -> None:
 
 
 def _check_splits(forest: Forest) -> None:
-    bad = forest.first_bad_split
+    _, _, bad = forest._extents
     if bad >= 0:
         raise ValueError(f"left_size[{bad}] must split the latent's points in two, got {forest.left_size[bad]}")
     lo, hi = forest.latent_start, forest.latent_start + forest.latent_size
@@ -84,13 +84,11 @@ def _check_order(forest: Forest) -> None:
         again = np.zeros(ids.size, np.bool_)
         again[order[1:]] = ids[order[1:]] == ids[order[:-1]]
         _require(~again, name, "must not repeat", ids)
-    if forest.n_clusters:
-        first_point = np.minimum.reduceat(forest.point_id, forest.cluster_start[:-1])
-        _require(first_point >= birth, "cluster_id", "must not exceed its first point's birth", birth)
-        order = np.argsort(birth)
-        grows = np.ones(birth.size, np.bool_)
-        grows[order[1:]] = first_point[order[1:]] > first_point[order[:-1]]
-        _require(grows, "cluster_id", "must follow the birth of the cluster's first point", birth)
+    founder, order = forest._founders, np.argsort(birth)
+    _require(founder >= birth, "cluster_id", "must not exceed its first point's birth", birth)
+    grows = np.ones(birth.size, np.bool_)
+    grows[order[1:]] = founder[order[1:]] > founder[order[:-1]]
+    _require(grows, "cluster_id", "must follow the birth of the cluster's first point", birth)
 
 
 def _require_length(name: str, column: Ints, length: int) -> None:

@@ -31,7 +31,7 @@ POSITION, FURTHER, FRESH, LEXICON, TOKEN_ID = range(69, 74)
 SHIFT = 74
 
 _M0, _M1 = np.uint64(0xD2511F53), np.uint64(0xCD9E8D57)
-_W0, _W1 = 0x9E3779B9, 0xBB67AE85
+_W0, _W1 = np.uint64(0x9E3779B9), np.uint64(0xBB67AE85)
 _LOW = np.uint64(0xFFFFFFFF)
 _32 = np.uint64(32)
 
@@ -45,30 +45,16 @@ def _round(c0, c1, c2, c3, k0, k1):
     return (p1 >> _32) ^ c1 ^ k0, p1 & _LOW, (p0 >> _32) ^ c3 ^ k1, p0 & _LOW
 
 
-def _weyl(word, times):
-    return np.uint64(word * times % 2**32)
-
-
-_A1, _A2, _A3, _A4, _A5, _A6, _A7, _A8, _A9 = (_weyl(_W0, i) for i in range(1, 10))
-_B1, _B2, _B3, _B4, _B5, _B6, _B7, _B8, _B9 = (_weyl(_W1, i) for i in range(1, 10))
-
-
 @inlined
 def philox(c0, c1, c2, c3, k0, k1):
     """Return four random 32-bit words for a counter and a key, all held in uint64.
 
-    The rounds are written out and inlined so that a loop around this call runs in vector registers.
+    All is inlined, and the rounds are few enough to be unrolled: a loop around this call runs in vector registers.
     """
-    c0, c1, c2, c3 = _round(c0, c1, c2, c3, k0, k1)
-    c0, c1, c2, c3 = _round(c0, c1, c2, c3, (k0 + _A1) & _LOW, (k1 + _B1) & _LOW)
-    c0, c1, c2, c3 = _round(c0, c1, c2, c3, (k0 + _A2) & _LOW, (k1 + _B2) & _LOW)
-    c0, c1, c2, c3 = _round(c0, c1, c2, c3, (k0 + _A3) & _LOW, (k1 + _B3) & _LOW)
-    c0, c1, c2, c3 = _round(c0, c1, c2, c3, (k0 + _A4) & _LOW, (k1 + _B4) & _LOW)
-    c0, c1, c2, c3 = _round(c0, c1, c2, c3, (k0 + _A5) & _LOW, (k1 + _B5) & _LOW)
-    c0, c1, c2, c3 = _round(c0, c1, c2, c3, (k0 + _A6) & _LOW, (k1 + _B6) & _LOW)
-    c0, c1, c2, c3 = _round(c0, c1, c2, c3, (k0 + _A7) & _LOW, (k1 + _B7) & _LOW)
-    c0, c1, c2, c3 = _round(c0, c1, c2, c3, (k0 + _A8) & _LOW, (k1 + _B8) & _LOW)
-    return _round(c0, c1, c2, c3, (k0 + _A9) & _LOW, (k1 + _B9) & _LOW)
+    for _ in range(9):
+        c0, c1, c2, c3 = _round(c0, c1, c2, c3, k0, k1)
+        k0, k1 = (k0 + _W0) & _LOW, (k1 + _W1) & _LOW
+    return _round(c0, c1, c2, c3, k0, k1)
 
 
 @inlined

@@ -114,19 +114,14 @@ class Remote:
 
     def read(self, key: str, most: int) -> bytes:
         """Return the content of a file of at most `most` bytes."""
-        content = self._fetch(key, most)
-        if isinstance(content, int):
-            raise StoreError(f"{key} must have at most {most} bytes, got {content}")
-        return bytes(content)
+        return bytes(self._fetch(key, most))
 
     def read_into(self, key: str, parts: Sequence[memoryview]) -> object:
         """Fill buffers, one after another, from a file that has exactly their size; return None for a stamp."""
         expected = sum(part.nbytes for part in parts)
-        fetched = self._fetch(key, expected)
-        length = fetched if isinstance(fetched, int) else len(fetched)
-        if length != expected:
-            raise StoreError(f"{key} must have {expected} bytes, got {length}")
-        content, offset = memoryview(fetched), 0
+        content, offset = memoryview(self._fetch(key, expected)), 0
+        if len(content) != expected:
+            raise StoreError(f"{key} must have {expected} bytes, got {len(content)}")
         for part in parts:
             part[:] = content[offset : offset + part.nbytes]
             offset += part.nbytes
@@ -145,21 +140,24 @@ class Remote:
         return digest
 
     def _fetch(self, key: str, most: int) -> Any:
-        """Return the bytes of a file, or a number above `most` if it has more."""
-        if not objects.handles(self.url):
-            _ = self._system  # an unknown kind of URL is not a fault of the store
+        """Return the bytes of a file of at most `most` bytes."""
+        # Before the `try`: an unknown kind of URL is not a fault of the store.
+        system, root = (None, "") if objects.handles(self.url) else self._system
         try:
-            if objects.handles(self.url):
-                return objects.fetch(self.url, key, most)
-            system, root = self._system
-            content = system.cat_file(f"{root}/{key}", start=0, end=most + 1)
+            if system is None:
+                content = objects.fetch(self.url, key, most)
+            else:
+                content = system.cat_file(f"{root}/{key}", start=0, end=most + 1)
         except (FileNotFoundError, NotADirectoryError, IsADirectoryError) as fault:
             raise FileNotFoundError(key) from fault
         except ImportError:
             raise
         except Exception as fault:  # each kind of URL has failures of its own
             raise StoreError(f"{key} cannot be fetched: {objects.said(fault)}") from fault
-        return content if len(content) <= most else len(content)
+        length = content if isinstance(content, int) else len(content)
+        if length > most:
+            raise StoreError(f"{key} must have at most {most} bytes, got {length}")
+        return content
 
     @cached_property
     def _system(self) -> tuple[Any, str]:

@@ -59,8 +59,8 @@ class Chunks:
         self.name = name
         self.layout = layout
         self._tail = "/0" * (len(layout.shape) - 1)
+        #: the stamp of each chunk whose checksum was right
         self._checked: dict[int, object] = {}
-        """the stamp of each chunk whose checksum was right"""
 
     def read(self, block: int) -> NDArray[Any]:
         """Return a block of rows."""

@@ -101,7 +101,9 @@ class Lease:
         except FileNotFoundError:  # given back meanwhile
             return self._put("create")
         tag, renewed = there.meta["e_tag"], there.meta["last_modified"]
-        owner = _owner(bytes(there.bytes()) if there.meta["size"] < 4096 else b"")
+        owner: dict[str, Any] = {}
+        with suppress(ValueError):  # whatever is there is no lock of ours
+            owner = foreign_files.parse_json(bytes(there.bytes()) if there.meta["size"] < 4096 else b"")
         left = LEASE_S - (self._now() - renewed).total_seconds()
         if left > 0 and not _is_dead(owner):
             raise self._refusal(owner, left)
@@ -220,13 +222,6 @@ def _started(pid: int) -> float | None:
         return float(psutil.Process(pid).create_time())
     except psutil.Error:
         return None
-
-
-def _owner(text: bytes) -> dict[str, Any]:
-    try:
-        return foreign_files.parse_json(text)
-    except ValueError:
-        return {}
 
 
 def _is_dead(owner: dict[str, Any]) -> bool:

@@ -15,10 +15,10 @@ attribute says "complete" only at the very end; `unfinished` says how a store ge
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -68,20 +68,6 @@ def load_points(path: Location) -> Any:
     return dataset
 
 
-def open_columns(
-    path: Location, names: Iterable[str], identity: str | None = None
-) -> tuple[dict[str, StoredArray], str]:
-    """Open some columns of the rows of a dataset, or of the samples of a world; return them, and the store's identity.
-
-    A store of another identity than the one given, if one is, is refused.
-    """
-    store = Complete(path)
-    if identity is not None:
-        store.check_identity(identity)
-    known = next(iter(store.content.kinds.values()), SAMPLE_COLUMNS)
-    return {name: store.array(check_choice("columns", name, known)) for name in names}, store.identity
-
-
 # ---------------------------------------------------------------------- a store
 
 
@@ -98,7 +84,7 @@ class Complete(Cells):
 
     identity: str  #: digest of the description of the store, digests of the arrays included
 
-    def __init__(self, location: Location) -> None:
+    def __init__(self, location: Location, identity: str | None = None) -> None:
         self.given = location
         self.location = absolute(location)
         self.source = source(self.location)
@@ -110,7 +96,11 @@ class Complete(Cells):
         self.recipe: Any = schema.recipe_of(self.attributes, location)
         self.cell = schema.cell_of(self.recipe)
         self.layouts = metadata.layouts(self.source, self.recipe, location, self.attributes)
-        self.identity = metadata.check_digest(self.attributes, self.layouts, location)
+        self.identity = metadata.digest(self.attributes, self.layouts)
+        if self.attributes.get("metadata_sha256") != self.identity:
+            raise StoreError(f"{location} is damaged: its metadata do not match their digest")
+        if identity is not None and identity != self.identity:
+            raise self._changed()
         self.made: dict[str, Any] = self.attributes["provenance"]
         if isinstance(self.recipe, Superposition):
             self.sigma = _sigma(self.made, self.recipe, location)
@@ -130,23 +120,11 @@ class Complete(Cells):
             raise self._changed()
         self._stamp = now
 
-    def check_identity(self, identity: str) -> None:
-        """Raise unless this is the store that had this identity when it was opened before."""
-        if self.identity != identity:
-            raise self._changed()
-
     def _changed(self) -> StoreError:
         return StoreError(f"{self.given} was changed after it was loaded: load it again")
 
-    @classmethod
-    def again(cls, location: Location, identity: str) -> Self:
-        """Open a store again, in another process or later; raise if another is there now."""
-        store = cls(location)
-        store.check_identity(identity)
-        return store
-
-    def __reduce__(self) -> tuple[Callable[..., Complete], tuple[str, str]]:
-        return type(self).again, (self.location, self.identity)
+    def __reduce__(self) -> tuple[type[Complete], tuple[str, str]]:
+        return type(self), (self.location, self.identity)
 
     def _look(self) -> object:
         try:
@@ -170,7 +148,12 @@ class Complete(Cells):
 
     def array(self, name: str) -> StoredArray:
         """Return a column, which is read when it is indexed."""
-        return StoredArray(self.chunks(name), unchanged=self.check_unchanged)
+        return StoredArray(self.chunks(name), self.check_unchanged)
+
+    def columns(self, names: Iterable[str]) -> dict[str, StoredArray]:
+        """Return some columns of the rows of a dataset, or of the samples of a world."""
+        known = next(iter(self.content.kinds.values()), SAMPLE_COLUMNS)
+        return {name: self.array(check_choice("columns", name, known)) for name in names}
 
     # ------------------------------------------------------------------ what it holds
 
@@ -182,31 +165,23 @@ class Complete(Cells):
             case "provenance":
                 said = {key: value for key, value in self.made.items() if key not in ("sigma", "factors")}
                 return {**said, "loaded_from": str(self.given)}
-            case "X":
-                return self.array("X")
             case "sigma":
                 return self.sigma
             case "rows":
                 return self._rows()
             case "factors":
                 return tuple(Dataset.lazy(partial(self.factor_field, k)) for k in range(len(self.recipe.factors)))
-            case _ if isinstance(self.recipe, DocumentRange):
+            case _ if name == "X" or isinstance(self.recipe, DocumentRange):
                 return self.array(name)
             case _:
                 return self._truth(name, "", self.recipe)
 
     def factor_field(self, k: int, name: str) -> Any:
         """Return a field of the dataset of a factor."""
-        recipe = self.recipe.factors[k]
-        match name:
-            case "recipe":
-                return recipe
-            case "provenance":
-                return dict(self.made["factors"][k])
-            case "X":
-                return RemadeArray(recipe, (self.layouts[f"factors/{k}/point_id"].shape[0], recipe.dim))
-            case _:
-                return self._truth(name, f"factors/{k}/", recipe)
+        recipe, folder = self.recipe.factors[k], f"factors/{k}/"
+        X = RemadeArray(recipe, (self.layouts[f"{folder}point_id"].shape[0], recipe.dim))
+        known = {"recipe": recipe, "provenance": dict(self.made["factors"][k]), "X": X}
+        return known[name] if name in known else self._truth(name, folder, recipe)
 
     def _truth(self, name: str, folder: str, recipe: Recipe) -> Any:
         """Return a field of a dataset whose columns are in a folder of the store."""

@@ -26,6 +26,7 @@ from percolab.worlds.superposition import Superposition
 ROOT = "zarr.json"
 LARGEST_BLOCK = 1 << 26  #: Bytes of a block, unless it is a single row: sixteen times what a writer makes.
 MOST_ROWS = 1 << 62
+KEY_ENCODING = {"name": "default", "configuration": {"separator": "/"}}
 TYPES = ("float32", "float64", *(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)))
 
 
@@ -88,36 +89,26 @@ def _layout(said: dict[str, Any], packed: bool) -> Layout:
         shape, chunks = tuple(said["shape"]), tuple(said["chunk_grid"]["configuration"]["chunk_shape"])
         codecs = [codec["name"] for codec in said["codecs"]]
         dtype = np.dtype(check_choice("data_type", said["data_type"], TYPES)).newbyteorder("<")
-        how = {
-            "node_type": said["node_type"],
-            "chunk_grid": said["chunk_grid"]["name"],
-            "chunk_key_encoding": said["chunk_key_encoding"],
-            "codecs": codecs,
-            "endian": said["codecs"][0]["configuration"]["endian"] if dtype.itemsize > 1 else "little",
-            "storage_transformers": list(said.get("storage_transformers") or ()),
-        }
+        endian = said["codecs"][0]["configuration"]["endian"] if dtype.itemsize > 1 else "little"
+        rules: tuple[tuple[str, Any, Any], ...] = (
+            ("node_type", said["node_type"], "array"),
+            ("chunk_grid", said["chunk_grid"]["name"], "regular"),
+            ("chunk_key_encoding", said["chunk_key_encoding"], KEY_ENCODING),
+            ("codecs", codecs, ["bytes", *(["blosc"] if packed else []), "crc32c"]),
+            ("endian", endian, "little"),
+            ("storage_transformers", list(said.get("storage_transformers") or ()), []),
+        )
     except (AttributeError, IndexError, KeyError, TypeError, ValueError) as fault:
         raise StoreError(f"its metadata are not those of an array: {one_line(fault)}") from fault
-    for key, value in _how(packed).items():
-        if how[key] != value:
-            raise StoreError(f"{key} must be {value!r}, got {shown(how[key])}")
+    for key, found, wanted in rules:
+        if found != wanted:
+            raise StoreError(f"{key} must be {wanted!r}, got {shown(found)}")
     _check_sizes(shape, chunks)
     known = Layout(shape, dtype, chunks[0], packed)
     most = max(LARGEST_BLOCK, known.row_bytes)
     if known.block_bytes > most:
         raise StoreError(f"blocks must have at most {most} bytes, got {known.block_bytes}")
     return known
-
-
-def _how(packed: bool) -> dict[str, Any]:
-    return {
-        "node_type": "array",
-        "chunk_grid": "regular",
-        "chunk_key_encoding": {"name": "default", "configuration": {"separator": "/"}},
-        "codecs": ["bytes", *(["blosc"] if packed else []), "crc32c"],
-        "endian": "little",
-        "storage_transformers": [],
-    }
 
 
 def _check_sizes(shape: tuple[Any, ...], chunks: tuple[Any, ...]) -> None:
@@ -193,14 +184,6 @@ def _json(source: Source, key: str) -> dict[str, Any]:
 
 
 # ---------------------------------------------------------------------- digest
-
-
-def check_digest(said: Mapping[str, Any], arrays: Mapping[str, Layout], location: Location) -> str:
-    """Return the digest of the description of a store; raise unless it is the one that was written."""
-    known = digest(said, arrays)
-    if said.get("metadata_sha256") != known:
-        raise StoreError(f"{location} is damaged: its metadata do not match their digest")
-    return known
 
 
 def digest(attributes: Mapping[str, Any], arrays: Mapping[str, Layout]) -> str:

@@ -134,11 +134,6 @@ def is_packed(name: str) -> bool:
     return leaf in PACKED and not folder.startswith("digests")
 
 
-def kind_of(name: str) -> str:
-    """Return what the rows of a column are."""
-    return next(kind for content in (POINTS, DOCUMENTS) for kind, names in content.kinds.items() if name in names)
-
-
 def cell_of(recipe: StoredRecipe) -> int:
     """Return the number of rows of a cell: of long documents few."""
     if not isinstance(recipe, DocumentRange):

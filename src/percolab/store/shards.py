@@ -9,9 +9,10 @@ finished store is the same, byte for byte, however it was made.
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ import numpy as np
 from percolab.corpora.collection import DocumentRange
 from percolab.engines import memory_needs
 from percolab.engines.native import large_clusters, rows
-from percolab.engines.native.rows import ClusterTable, Latents, Points
+from percolab.engines.native.rows import ClusterTable
 from percolab.ground import files, memory, parallel, version
 from percolab.ground.progress import Progress, shown, silent
 from percolab.ground.validation import check_integer
@@ -33,7 +34,8 @@ from percolab.store.schema import AnyRecipe, StoredRecipe, StoreError
 from percolab.store.unfinished import Unfinished
 
 Range = tuple[str, int, int]  #: A kind of rows (see `schema.Content`), the first of them and the end.
-Part = Points | Latents | DocumentRange  #: What makes some rows of a kind.
+Maker = Callable[[], dict[str, Any]]  #: Makes the columns of some rows of a kind; it can be sent to other processes.
+Shard = tuple[Unfinished, list[tuple[Range, Maker]]]  #: A task: the store, which rows of it to write, what makes them.
 WORK_BYTES = 64  #: Bytes per position while documents and beliefs are made and written.
 
 
@@ -181,22 +183,12 @@ def _plan(store: Unfinished, missing: Missing, shards: int) -> list[list[Range]]
     plan: list[list[Range]] = [[] for _ in range(shards)]
     for kind in store.content.kinds.keys() & {"point", "latent", "document"}:
         edges = np.linspace(0, store.n_cells(kind), shards + 1).round().astype(int)
-        for run in _runs(missing[kind], set(edges.tolist())):
+        cells = np.array(missing[kind], np.int64)
+        breaks = np.flatnonzero((np.diff(cells) != 1) | np.isin(cells[1:], edges)) + 1
+        for run in np.split(cells, breaks) if cells.size else []:  # neighbours, of one shard
             shard = int(np.searchsorted(edges, run[0], side="right")) - 1
-            plan[shard].append((kind, store.span(kind, run[0])[0], store.span(kind, run[-1])[1]))
+            plan[shard].append((kind, store.span(kind, int(run[0]))[0], store.span(kind, int(run[-1]))[1]))
     return [ranges for ranges in plan if ranges]
-
-
-def _runs(cells: list[int], edges: set[int]) -> Iterator[list[int]]:
-    """Cut a sorted list of cells into runs of neighbours, and at edges."""
-    run: list[int] = []
-    for cell in cells:
-        if run and (cell != run[-1] + 1 or cell in edges):
-            yield run
-            run = []
-        run.append(cell)
-    if run:
-        yield run
 
 
 # ---------------------------------------------------------------------- what is refused
@@ -231,16 +223,6 @@ def _check_memory(recipe: AnyRecipe, n_rows: int, shards: int, workers: int) -> 
 
 
 # ---------------------------------------------------------------------- making it
-
-
-@dataclass(frozen=True, eq=False)
-class Shard:
-    """A task: parts of a dataset, and the store to write them to."""
-
-    recipe: AnyRecipe
-    store: Unfinished
-    parts: list[tuple[int, Part]]  #: the first row of each, and what makes it
-    threads: int | None
 
 
 @dataclass(frozen=True)
@@ -287,7 +269,7 @@ def _make_store(
     total, done, peak = sum(hi - lo for ranges in plan for _, lo, hi in ranges), 0, 0
     progress("shards", 0, total)
     threads = None if how.shards is None else 1
-    tasks = (Shard(recipe, store, [(lo, _cut(table, kind, lo, hi)) for kind, lo, hi in part], threads) for part in plan)
+    tasks = ((store, [(part, _maker(table, *part, threads)) for part in parts]) for parts in plan)
     for made, taken in map(make, tasks) if how.shards is None else runners.run(make, tasks, how.runner, workers):
         done, peak = done + made, max(peak, taken)
         progress("shards", done, total)
@@ -296,30 +278,21 @@ def _make_store(
     return StoreReport(n_rows, n_clusters, shards, len(plan), total + of_clusters, peak)
 
 
-def _cut(table: ClusterTable | DocumentRange, kind: str, lo: int, hi: int) -> Part:
+def _maker(table: ClusterTable | DocumentRange, kind: str, lo: int, hi: int, threads: int | None) -> Maker:
+    """Return what makes rows lo … hi - 1 of a kind, with no more of the table than they need."""
     if isinstance(table, DocumentRange):
-        return table.part(lo, hi)
-    return table.points(lo, hi) if kind == "point" else table.latents(lo, hi)
+        return partial(table.part(lo, hi).columns, threads=threads)
+    if kind == "point":
+        return partial(rows.make_points, table.recipe, table.points(lo, hi), 1)
+    return partial(rows.make_latents, table.recipe, table.latents(lo, hi), 1)
 
 
 def make(shard: Shard) -> tuple[int, int]:
-    """Make a shard and write it; return the number of rows, and the peak memory of this process in bytes."""
-    done = 0
-    for lo, part in shard.parts:
-        kind, columns = _rows(shard, part)
-        shard.store.write(kind, lo, columns)
-        del columns  # before the next part is made
-        done += part.hi - part.lo
-    return done, memory.peak()
-
-
-def _rows(shard: Shard, part: Part) -> tuple[str, dict[str, Any]]:
-    if isinstance(part, DocumentRange):
-        return "document", part.columns(threads=shard.threads)
-    assert isinstance(shard.recipe, Recipe)
-    if isinstance(part, Points):
-        return "point", rows.make_points(shard.recipe, part, 1)
-    return "latent", rows.make_latents(shard.recipe, part, 1)
+    """Make a shard and write it, part by part; return the number of rows, and the peak memory of this process."""
+    store, parts = shard
+    for (kind, lo, _), columns in parts:
+        store.write(kind, lo, columns())
+    return sum(hi - lo for (_, lo, hi), _ in parts), memory.peak()
 
 
 def _write_clusters(store: Unfinished, table: ClusterTable, missing: Missing) -> int:

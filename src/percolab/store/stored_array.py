@@ -25,7 +25,7 @@ class StoredArray(LazyArray):
     are whole rows. Columns alone, ``X[:, 2]``, take the time of all rows but the memory of one column.
     """
 
-    def __init__(self, chunks: Chunks, n_rows: int | None = None, unchanged: Callable[[], None] | None = None) -> None:
+    def __init__(self, chunks: Chunks, unchanged: Callable[[], None], n_rows: int | None = None) -> None:
         self.name = chunks.name
         self._chunks = chunks
         self._n_rows = chunks.layout.shape[0] if n_rows is None else n_rows
@@ -56,8 +56,7 @@ class StoredArray(LazyArray):
             part = self._read(rows, columns)
         finally:
             # After the reading, so that nothing read can be of another store; also after a fault, to say why.
-            if self._unchanged is not None:
-                self._unchanged()
+            self._unchanged()
         values: NDArray[Any] = part[rest]
         return values
 
@@ -70,8 +69,7 @@ class StoredArray(LazyArray):
             for block, rows, where in self._jobs(slice(start, start + len(out))):
                 self._chunks.read_into(block, rows.start, out[where])  # type: ignore[union-attr]
         finally:
-            if self._unchanged is not None:
-                self._unchanged()
+            self._unchanged()
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
         if copy is False:
@@ -94,7 +92,7 @@ class StoredArray(LazyArray):
 
     def first(self, n_rows: int) -> StoredArray:
         """Return the first rows, still on disk."""
-        return StoredArray(self._chunks, min(n_rows, len(self)), self._unchanged)
+        return StoredArray(self._chunks, self._unchanged, min(n_rows, len(self)))
 
     # ------------------------------------------------------------------ reading
 

@@ -252,24 +252,21 @@ class Unfinished(Cells):
             table = self.chunks(f"unfinished/{kind}").read(index)
         except StoreError:  # a damaged record is none
             return None
-        return _rows(table) if table.any() else None
+        return [row.tobytes() for row in table.reshape(-1, DIGEST_BYTES)] if table.any() else None
 
     def recall(self, recorded: Mapping[str, str]) -> None:
         """Make the records from the block digests of a finished store, of each kind whose digests are sound."""
         for kind, names in self.content.kinds.items():
-            block_digests: dict[str, list[bytes]] = {}
-            for name in names:
-                try:
-                    n_blocks = self.chunks(name).layout.n_blocks
-                    block_digests[name] = digests.recorded(self.source, name, n_blocks, recorded, self.location)
-                except StoreError:
-                    break
-            else:
-                records = self._array(f"unfinished/{kind}")
-                for index in range(self.n_cells(kind)):
-                    _put_record(
-                        records, index, [block_digests[name][block] for name, block in self.blocks(kind, index)]
-                    )
+            try:
+                lengths = {name: self.chunks(name).layout.n_blocks for name in names}
+                known = {
+                    name: digests.recorded(self.source, name, lengths[name], recorded, self.location) for name in names
+                }
+            except StoreError:
+                continue
+            records = self._array(f"unfinished/{kind}")
+            for index in range(self.n_cells(kind)):
+                _put_record(records, index, [known[name][block] for name, block in self.blocks(kind, index)])
 
     def _collect(self) -> dict[str, list[bytes]]:
         """Return the digests of the blocks of every array, from the records."""
@@ -294,10 +291,6 @@ def _put_record(records: zarr.Array[Any], index: int, block_digests: Sequence[by
 
 def _table(block_digests: Sequence[bytes]) -> NDArray[np.uint8]:
     return np.frombuffer(b"".join(block_digests), np.uint8).reshape(-1, DIGEST_BYTES)
-
-
-def _rows(table: NDArray[np.uint8]) -> list[bytes]:
-    return [row.tobytes() for row in table.reshape(-1, DIGEST_BYTES)]
 
 
 def _packing(layout: Layout) -> dict[str, Any]:
@@ -328,12 +321,17 @@ def begin(location: Location, recipe: StoredRecipe, n_points: int, n_clusters: i
     n_points, n_clusters
         What it has, after any filter; documents have neither.
     """
+    import zarr
+
     wanted = _attributes_of(recipe)
     metadata.check_length(wanted)
-    if status(location, recipe) is None:
-        _create_group(location, wanted)
-    elif (path := locations.local_path(location)) is not None:
+    path, is_new = locations.local_path(location), status(location, recipe) is None
+    if path is not None and not is_new:
         files.check_plain(path)  # Zarr reads and writes what has the name of a file
+    elif path is not None:
+        files.check_directory(path)
+    if is_new:
+        zarr.create_group(locations.zarr_store(location), zarr_format=3, attributes={"percolab": wanted})
     store = Unfinished(location, wanted["cell"])
     _prepare(store, recipe, n_points, n_clusters, wanted)
     return store
@@ -368,15 +366,6 @@ def _attributes_of(recipe: StoredRecipe) -> dict[str, Any]:
     }
 
 
-def _create_group(location: Location, attributes: dict[str, Any]) -> None:
-    import zarr
-
-    path = locations.local_path(location)
-    if path is not None:
-        files.check_directory(path)
-    zarr.create_group(locations.zarr_store(location), zarr_format=3, attributes={"percolab": attributes})
-
-
 def _check_same(location: Location, there: Mapping[str, Any], wanted: Mapping[str, Any]) -> None:
     """Raise unless the store at the location can be resumed."""
     made = there.get("provenance")
@@ -407,9 +396,8 @@ def _prepare(store: Unfinished, recipe: StoredRecipe, n_points: int, n_clusters:
     """Create the arrays that are missing, which may be any if a writer was killed, and check the others."""
     recorded = store.attributes.get("sha256")
     columns = schema.columns_of(recipe, n_points, n_clusters)
-    for name in [name for name in columns if name in store.content.in_cells]:
+    for kind, name in ((kind, name) for kind, names in store.content.kinds.items() for name in names):
         layout = layout_of(name, *columns[name], store.cell)
-        kind = schema.kind_of(name)
         second = {"X": "feature", "y": "level", "bond": "end"}.get(name, "position" if kind == "document" else None)
         names = [kind, second][: len(layout.shape)]
         store.create(name, layout, dimension_names=names)

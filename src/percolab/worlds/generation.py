@@ -136,10 +136,13 @@ def _superpose(recipe: Superposition, threads: int, progress: Progress) -> Super
         factor = _factor(recipe, k, threads, progress)
         source = np.asarray(factor.X)
         source.setflags(write=True)  # no other reference exists: the sum may be written in its place
-        sigma[k] = _spread(k, source, threads)
+        sigma[k] = samples.spread(source, threads) if len(source) else 0.0
+        if not sigma[k] > 0:
+            raise ValueError(f"factor {k} must have points at two places or more, got {len(source)} of them")
         if k == 0:
             rows = np.empty((count, len(source)), np.int64).T  # rows of one factor lie side by side
-            X = _first_sum(recipe, source)
+            in_place = source.shape[1] == recipe.dim and source.dtype == recipe.dtype
+            X = source if in_place else np.empty((len(source), recipe.dim), recipe.dtype)
         samples.fill_rows(k, len(source), recipe.seed, threads, rows[:, k])
         scale = recipe.scales[k] / sigma[k]
         how = rotation_of(recipe, k)
@@ -158,20 +161,6 @@ def _factor(recipe: Superposition, k: int, threads: int, progress: Progress) -> 
         progress(f"{stage} {k + 1}/{len(recipe.factors)}", done, total)
 
     return construct(recipe.factors[k], threads=threads, progress=numbered)
-
-
-def _spread(k: int, source: NDArray[Any], threads: int) -> float:
-    sigma = samples.spread(source, threads) if len(source) else 0.0
-    if not sigma > 0:
-        raise ValueError(f"factor {k} must have points at two places or more, got {len(source)} of them")
-    return sigma
-
-
-def _first_sum(recipe: Superposition, source: NDArray[Any]) -> NDArray[Any]:
-    """Return where X is summed: in place of the positions of the first factor, if they are of its shape and type."""
-    if source.shape[1] == recipe.dim and source.dtype == recipe.dtype:
-        return source
-    return np.empty((len(source), recipe.dim), recipe.dtype)
 
 
 def _require_memory(recipe: Superposition) -> None:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import copy
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from numbers import Real
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,7 +18,7 @@ from percolab.dataset.dataset import Dataset
 from percolab.ground import text
 from percolab.ground.arrays import Ints
 from percolab.ground.compiled import kernel
-from percolab.ground.validation import check_choice, check_integer, check_seed
+from percolab.ground.validation import check_choice, check_integer, check_one_each, check_seed
 from percolab.model.forest import Forest
 from percolab.worlds.superposed import AnyDataset, Truth, truth
 
@@ -125,10 +124,9 @@ def split_rows(
         raise ValueError(f"max_size must be left out unless by='subtree', got {max_size} with by={by!r}")
     if by == "rows":
         split = _by_rows(dataset.release_order, seed, shares)
-        return _with_margin(_truth(dataset, factor), split, margin) if margin else split
-    known = _truth(dataset, factor)
-    split = _by_groups(known, seed, shares, by, max_size)
-    return _with_margin(known, split, margin) if margin else split
+    else:
+        split = _by_groups(_truth(dataset, factor), seed, shares, by, max_size)
+    return _with_margin(_truth(dataset, factor), split, margin) if margin else split
 
 
 def _truth(dataset: AnyDataset | Forest | Truth, factor: int | None) -> Truth:
@@ -142,14 +140,9 @@ def _truth(dataset: AnyDataset | Forest | Truth, factor: int | None) -> Truth:
 
 
 def _shares(fractions: Sequence[float]) -> tuple[float, float, float]:
-    shares = tuple(fractions)
-    if len(shares) != 3 or not all(isinstance(share, Real) and not isinstance(share, bool) for share in shares):
-        raise ValueError(f"fractions must be three numbers, got {fractions!r}")
-    if not all(share >= 0 for share in shares) or not shares[0] > 0 or abs(sum(shares) - 1) > 1e-9:
-        raise ValueError(
-            f"fractions must not be negative, train must be above 0, and they must add up to 1, got {fractions!r}"
-        )
-    train, validation, test = map(float, shares)
+    train, validation, test = check_one_each("fractions", fractions, 3, "part", 0)
+    if not train > 0 or abs(train + validation + test - 1) > 1e-9:
+        raise ValueError(f"fractions must add up to 1, and train must be above 0, got {fractions!r}")
     return train, validation, test
 
 

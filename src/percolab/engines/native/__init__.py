@@ -15,7 +15,7 @@ from percolab.engines.native.skeleton import BRANCH, TIP, TOKEN, Expansion, Stan
 from percolab.ground import parallel
 from percolab.ground.compiled import ahead
 from percolab.ground.progress import Progress, silent
-from percolab.ground.validation import check_integer, check_seed
+from percolab.ground.validation import check_index, check_integer, check_seed
 from percolab.model.forest import Forest
 from percolab.model.recipe import Recipe
 
@@ -79,7 +79,7 @@ def _fill(recipe: Recipe, forest: Forest, grown: growth.Trees, threads: int, pro
     """Draw values and positions for trees that are grown."""
     drawn = value_draws.draw_values(grown, np.zeros(0), np.uint64(recipe.seeds.value), threads, progress)
     X = positions.embed(recipe, grown, positions.Entries.none(recipe), threads, progress)
-    return Arrays(forest, X, drawn.y, drawn.latent_z, drawn.point_z)
+    return Arrays(forest, X, *drawn)
 
 
 def find_clusters(recipe: Recipe, threads: int) -> Clusters:
@@ -122,7 +122,5 @@ def cluster_of(recipe: Recipe, point: int) -> int:
     if recipe.engine != "native":
         raise ValueError(f"recipe.engine must be 'native', got {recipe.engine!r}")
     recipe.require_plain("to find the cluster of a point alone")
-    point = check_integer("point", point, 0)
-    if point >= recipe.n_points:
-        raise ValueError(f"point must be below {recipe.n_points}, got {point}")
-    return int(follow_to_founder(point, recipe.attachment_prob, np.uint64(recipe.seeds.graph)))
+    known = check_index("point", point, recipe.n_points)
+    return int(follow_to_founder(known, recipe.attachment_prob, np.uint64(recipe.seeds.graph)))

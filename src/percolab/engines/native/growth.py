@@ -67,12 +67,9 @@ def grow(stand: Stand, key: np.uint64, threads: int, progress: Progress) -> Tree
 
 def of_forest(forest: Forest) -> Trees:
     """Return the trees of a forest that is known already, cut into pieces as if they had been grown."""
-    founder = np.empty(0, np.int64)
-    if forest.n_clusters:
-        founder = np.minimum.reduceat(forest.point_id, forest.cluster_start[:-1])
     # Columns of a dataset are read-only, and kernels would be compiled again for such arrays.
     start, left_size = (np.require(column, requirements="W") for column in (forest.cluster_start, forest.left_size))
-    stand = Stand.of_clusters(start, founder)
+    stand = Stand.of_clusters(start, forest._founders)
     expansion = skeleton.expand(stand, np.uint64(0), known=left_size)
     end_row = np.concatenate([forest.bond.ravel(), forest.bond[expansion.skeleton["latent"]].ravel()])
     return Trees(stand, expansion, left_size, end_row)

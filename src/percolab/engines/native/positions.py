@@ -272,8 +272,8 @@ class Walk:
         self.key, self.scale = np.uint64(recipe.seeds.embed), np.sqrt(recipe.dim)
         self.has_origin = recipe.mode != "one_cluster"
         parts = trees.expansion
+        #: end by which the walk enters each piece, or `AT_ROOT`
         self.entry = np.full(parts.tip.size, AT_ROOT)
-        """end by which the walk enters each piece, or `AT_ROOT`"""
         if parts.skeleton.size or entries.end.size:
             known = entries.end, trees.end_row, self.key
             enter_tips(parts.tip, parts.skeleton, parts.first_end, *known, self.entry)
@@ -376,11 +376,8 @@ def node_paths(forest: Forest) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
     below n²/2^64.
     """
     latent_path, point_path = np.empty(forest.n_latents, np.uint64), np.empty(forest.n_points, np.uint64)
-    founder = np.empty(0, np.int64)
-    if forest.n_clusters:
-        founder = np.minimum.reduceat(forest.point_id, forest.cluster_start[:-1])
     start, size = forest.latent_start, forest.latent_size
-    _name_nodes(forest.cluster_start, founder, forest.left_size, start, size, latent_path, point_path)
+    _name_nodes(forest.cluster_start, forest._founders, forest.left_size, start, size, latent_path, point_path)
     return latent_path, point_path
 
 

@@ -217,17 +217,17 @@ def _overlap(start: NDArray[np.int64], end: NDArray[np.int64], lo: int, hi: int)
 def make_points(recipe: Recipe, part: Points, threads: int) -> dict[str, NDArray[Any]]:
     """Make the columns of a range of rows."""
     grown = growth.grow(part.stand, np.uint64(recipe.seeds.graph), threads, silent)
-    values = draw_values(grown, part.limb_above, np.uint64(recipe.seeds.value), threads, silent)
+    y, _, point_z = draw_values(grown, part.limb_above, np.uint64(recipe.seeds.value), threads, silent)
     X = embed(recipe, grown, part.entries, threads, silent)
     rows = slice(part.lo - part.first_row, part.hi - part.first_row)
-    return {"X": X[rows], "y": values.y[rows], "point_z": values.point_z[rows], "point_id": part.point_id}
+    return {"X": X[rows], "y": y[rows], "point_z": point_z[rows], "point_id": part.point_id}
 
 
 def make_latents(recipe: Recipe, part: Latents, threads: int) -> dict[str, NDArray[Any]]:
     """Make the columns of a range of latents."""
     stand, n = part.stand, part.hi - part.lo
     grown = growth.grow(stand, np.uint64(recipe.seeds.graph), threads, silent)
-    z = draw_values(grown, np.zeros(stand.limb.size), np.uint64(recipe.seeds.value), threads, silent).latent_z
+    _, z, _ = draw_values(grown, np.zeros(stand.limb.size), np.uint64(recipe.seeds.value), threads, silent)
     first = np.append(stand.limb["latent"], stand.start[0] - stand.limb.size)
     count = np.diff(np.append(first, stand.n_latents))
     number = np.arange(stand.n_latents) + np.repeat(part.stand_latent - first, count) - part.lo

@@ -2,40 +2,32 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
-from numpy.typing import NDArray
 
 from percolab.engines.native import pieces
 from percolab.engines.native.growth import Trees
 from percolab.engines.native.pieces import GROUP
+from percolab.ground.arrays import Floats
 from percolab.ground.compiled import kernel
 from percolab.ground.progress import Progress
 from percolab.rng import philox
 
 
-@dataclass(frozen=True, eq=False)
-class Values:
-    """Values and targets of the trees of a stand."""
-
-    latent_z: NDArray[np.float64]
-    point_z: NDArray[np.float64]
-    y: NDArray[np.float64]
-
-
 def draw_values(
-    trees: Trees, limb_above: NDArray[np.float64], key: np.uint64, threads: int, progress: Progress
-) -> Values:
-    """Draw the z of every latent and point, and sum them to targets; `limb_above` is the sum of z above each limb."""
+    trees: Trees, limb_above: Floats, key: np.uint64, threads: int, progress: Progress
+) -> tuple[Floats, Floats, Floats]:
+    """Return the targets of a stand and the z of its latents and points; `limb_above` is the sum of z above each limb.
+
+    Every z is drawn, and summed to targets.
+    """
     skeleton, n = trees.expansion.skeleton, trees.stand.n_rows
-    values = Values(np.empty(trees.stand.n_latents), np.empty(n), np.empty(n))
+    y, latent_z, point_z = np.empty(n), np.empty(trees.stand.n_latents), np.empty(n)
     above = np.zeros(skeleton.size + limb_above.size + 1)
     above[skeleton.size : -1] = limb_above[::-1]  # `parent` is -1 at the top of a cluster and -2 - j of limb j
-    values.latent_z[skeleton["latent"]] = draw_skeleton(skeleton, key, above)
-    rest = trees.expansion.tip, trees.left_size, above, key, values.latent_z, values.point_z, values.y
+    latent_z[skeleton["latent"]] = draw_skeleton(skeleton, key, above)
+    rest = trees.expansion.tip, trees.left_size, above, key, latent_z, point_z, y
     trees.for_pieces("values", _draw_pieces, *rest, threads=threads, progress=progress)
-    return values
+    return y, latent_z, point_z
 
 
 @kernel
