@@ -96,7 +96,7 @@ def test_older_names_can_be_imported():
 
 
 def test_a_missing_extra_is_named():
-    get, _ = surface("percolab.some", ["thing"], {"nowhere": "thing"}, extra="nn")
+    get, _ = surface("percolab.some", ["thing"], {"thing": "percolab.nowhere"}, extra="nn")
     with pytest.raises(ModuleNotFoundError, match=r"percolab\.nowhere"):  # a fault of percolab's own
         get("thing")
     code = "import sys; sys.modules['torch'] = None; import percolab as pl; pl.nn.ResidualMLP"

@@ -3,25 +3,6 @@
 Needs the extra ``nn``, and for sparse autoencoders ``sae``. Importing this package imports neither.
 """
 
-from __future__ import annotations
+from percolab.ground.extras import stubbed
 
-from typing import TYPE_CHECKING
-
-from percolab.ground.extras import surface
-
-if TYPE_CHECKING:
-    from percolab.benchmark.declaration import benchmark
-    from percolab.benchmark.submissions import Checked, check
-    from percolab.benchmark.tasks import TASKS, VERSION, Options, Task, task
-    from percolab.features.register import Budget
-
-__all__ = ["TASKS", "VERSION", "Budget", "Checked", "Options", "Task", "benchmark", "check", "task"]
-
-_HOMES = {
-    "benchmark.declaration": "benchmark",
-    "benchmark.submissions": "Checked check",
-    "benchmark.tasks": "TASKS VERSION Options Task task",
-    "features.register": "Budget",
-}
-
-__getattr__, __dir__ = surface(__name__, __all__, _HOMES, extra="nn")
+__getattr__, __dir__, __all__ = stubbed(__name__, extra="nn")

@@ -59,9 +59,9 @@ __all__ = [
 
 
 # What `to_torch` and `to_torch_stream` return, for annotations.
-_HOMES = {"loaders.torch_data": "StreamingDataset TokenDataset TorchDataset"}
+_LAZY = dict.fromkeys(("StreamingDataset", "TokenDataset", "TorchDataset"), "percolab.loaders.torch_data")
 
-__getattr__, __dir__ = surface(__name__, __all__, _HOMES, extra="torch")
+__getattr__, __dir__ = surface(__name__, __all__, _LAZY, extra="torch")
 
 
 # ---------------------------------------------------------------------- by name

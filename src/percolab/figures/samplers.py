@@ -74,7 +74,8 @@ def small_forest(engine: str, size: int, n_trees: int, seed: int) -> Forest:
     threads = parallel.thread_count(None)
     if engine == "native":
         return growth.grow_forest(table, np.uint64(seed), threads)
-    return paper.grow(Seeds.from_int(seed), table, 0, "float64", threads, silent)[0].forest
+    grown, _ = paper.grow(Seeds.from_int(seed), table, 0, "float64", threads, silent)
+    return grown.forest
 
 
 def tree_counts(forest: Forest, size: int) -> Ints:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import ast
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 
@@ -61,25 +63,39 @@ def surface(
     names
         All that `dir` shows: its ``__all__``.
     homes
-        The modules below `percolab` whose names are imported when they are first asked for: the names of each, with
-        spaces between them. Those of ``""`` are modules themselves.
+        By name, the module or package that it is imported from when it is first asked for.
     formerly
         Older names, with the name below `percolab` that each has now. They warn, and go away in the next release.
     extra
         What to install for the homes.
     """
-    home = {name: module for module, held in (homes or {}).items() for name in held.split()}
-    older = formerly or {}
+    home, older = homes or {}, formerly or {}
 
     def find(name: str) -> Any:
+        path, attribute = home.get(name), name
         if name in older:
             gone = f"{package}.{name} is now percolab.{older[name]}; the older name goes away in the next release"
             warnings.warn(gone, DeprecationWarning, stacklevel=2)
-        elif name not in home:
+            if path is None:
+                path, _, attribute = f"percolab.{older[name]}".rpartition(".")
+        if path is None:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        path, _, attribute = f"percolab.{older[name]}".rpartition(".") if name not in home else ("", "", name)
         with needing(f"{package} needs", extra) if extra else nullcontext():
-            module = import_module(path or f"percolab.{home[name] or name}")
-        return module if home.get(name) == "" else getattr(module, attribute)
+            if home.get(name) == package:  # a room of the package
+                return import_module(f"{package}.{name}")
+            return getattr(import_module(path), attribute)
 
     return find, lambda: sorted(names)
+
+
+def stubbed(package: str, **how: Any) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
+    """Return ``__getattr__``, ``__dir__`` and ``__all__`` of a package whose `__init__.pyi` imports its public names.
+
+    Type checkers read this file, and so does this function: a public name is listed once, as ``NAME as NAME``. An older
+    name that is not just another name of something is imported there too, without ``as``. `how` is for `surface`.
+    """
+    stub = Path(__file__).parents[1].joinpath(*package.split(".")[1:], "__init__.pyi")
+    imports = [node for node in ast.parse(stub.read_text()).body if isinstance(node, ast.ImportFrom)]
+    homes = {alias.name: str(node.module) for node in imports for alias in node.names}
+    public = sorted(alias.name for node in imports for alias in node.names if alias.asname)
+    return *surface(package, public, homes, **how), public

@@ -45,9 +45,9 @@ def refuse(message: str) -> NoReturn:
 
 
 def _is_command_line() -> bool:
-    """Tell whether the package is imported as ``percolab`` or ``python -m percolab`` starts."""
-    name = os.path.basename(str((*getattr(sys, "argv", ()), "")[0]))
-    return name.removesuffix(".exe") == "percolab" or name == "-m"
+    """Tell whether ``percolab`` or ``python -m percolab`` starts; the latter is called ``-m`` until it is found."""
+    program = str((*getattr(sys, "argv", ()), "")[0])
+    return program.endswith(os.path.join("percolab", "__main__.py")) or os.path.basename(program) in ("percolab", "-m")
 
 
 be_quiet_if_interrupted()

@@ -5,42 +5,6 @@ contrasts over cells (`contrasts`) are read together (`verdict`). `compare` is t
 what two networks do not share. Needs the extra ``nn``; importing this package imports neither torch nor pandas.
 """
 
-from __future__ import annotations
+from percolab.ground.extras import stubbed
 
-from typing import TYPE_CHECKING
-
-from percolab.ground.extras import surface
-
-if TYPE_CHECKING:
-    from percolab.intervals import Estimate
-    from percolab.study.comparison import Comparison, compare
-    from percolab.study.contrasts import Contrast
-    from percolab.study.crosscoder import Difference, diff
-    from percolab.study.estimates import Row
-    from percolab.study.measured import Measured, Units
-    from percolab.study.readers import probed_beliefs
-
-__all__ = [
-    "Comparison",
-    "Contrast",
-    "Difference",
-    "Estimate",
-    "Measured",
-    "Row",
-    "Units",
-    "compare",
-    "diff",
-    "probed_beliefs",
-]
-
-_HOMES = {
-    "intervals": "Estimate",
-    "study.comparison": "Comparison compare",
-    "study.contrasts": "Contrast",
-    "study.crosscoder": "Difference diff",
-    "study.estimates": "Row",
-    "study.measured": "Measured Units",
-    "study.readers": "probed_beliefs",
-}
-
-__getattr__, __dir__ = surface(__name__, __all__, _HOMES, extra="nn")
+__getattr__, __dir__, __all__ = stubbed(__name__, extra="nn")

@@ -6,9 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from percolab.engines import Arrays, memory_needs
+from percolab.engines import memory_needs
 from percolab.engines.cluster_growth import attach_keyed, follow_to_founder
 from percolab.engines.clusters import Clusters
+from percolab.engines.generated import Arrays
 from percolab.engines.native import graph_process, growth, positions, value_draws
 from percolab.engines.native.pieces import GROUP
 from percolab.engines.native.skeleton import BRANCH, TIP, TOKEN, Expansion, Stand

@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from percolab.engines import Arrays, embedding, memory_needs
+from percolab.engines import embedding, memory_needs
 from percolab.engines.cluster_growth import attachment
 from percolab.engines.clusters import Clusters, batches
+from percolab.engines.generated import Arrays
 from percolab.engines.paper import coalescent
 from percolab.ground import parallel
 from percolab.ground.compiled import kernel

@@ -1,0 +1,9 @@
+from percolab.benchmark.declaration import benchmark as benchmark
+from percolab.benchmark.submissions import Checked as Checked
+from percolab.benchmark.submissions import check as check
+from percolab.benchmark.tasks import TASKS as TASKS
+from percolab.benchmark.tasks import VERSION as VERSION
+from percolab.benchmark.tasks import Options as Options
+from percolab.benchmark.tasks import Task as Task
+from percolab.benchmark.tasks import task as task
+from percolab.features.register import Budget as Budget

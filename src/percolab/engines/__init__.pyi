@@ -1,0 +1,10 @@
+from percolab.engines.cluster_growth import attachment as attachment
+from percolab.engines.native import cluster_of as cluster_of
+from percolab.engines.native import split_forest as split_forest
+from percolab.engines.native.positions import node_paths as node_paths
+from percolab.engines.native.rows import ClusterTable as ClusterTable
+from percolab.engines.native.rows import GeneratedRows as GeneratedRows
+from percolab.engines.native.rows import cluster_table as cluster_table
+from percolab.engines.native.rows import generate_rows as generate_rows
+from percolab.engines.paper.coalescent import cyclic_coalescent as cyclic_coalescent
+from percolab.model.sums import targets as targets

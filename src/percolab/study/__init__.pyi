@@ -1,0 +1,10 @@
+from percolab.intervals import Estimate as Estimate
+from percolab.study.comparison import Comparison as Comparison
+from percolab.study.comparison import compare as compare
+from percolab.study.contrasts import Contrast as Contrast
+from percolab.study.crosscoder import Difference as Difference
+from percolab.study.crosscoder import diff as diff
+from percolab.study.estimates import Row as Row
+from percolab.study.measured import Measured as Measured
+from percolab.study.measured import Units as Units
+from percolab.study.readers import probed_beliefs as probed_beliefs
