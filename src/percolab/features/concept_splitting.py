@@ -43,7 +43,7 @@ def unions(firing: Firing, concepts: Concepts, matches: Matches, pairs: Pairs, t
             return taken, f1
         growing, starts = _by_union(growing, members)
         members_of = members[growing[starts[:-1]]]
-        given = *_edges(growing, starts, concepts), concepts.size[growing], firing.n_rows, firing.columns, candidate
+        given = *_edges(growing, starts, concepts), concepts.size[growing], firing.n_rows, firing, candidate
         chosen = np.full(len(concepts), -1, np.int64)
         state = tuple(column[growing] for column in (first, count, hits, held, f1, chosen))
         work = np.maximum.reduceat(count[growing], starts[:-1])

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import wraps
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -183,6 +185,25 @@ def as_array(values: Any) -> NDArray[Any]:
             values = values.float()
         return np.asarray(values.numpy())
     return np.asarray(values)
+
+
+def on_gpu(values: Any) -> bool:
+    """Return whether values are a tensor that is not on the CPU."""
+    return hasattr(values, "detach") and values.device.type != "cpu"
+
+
+def also_on_gpu(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Let a function leave tensors on a GPU to the function of its name in `on_torch`, which computes there."""
+
+    @wraps(function)
+    def either(values: Any, *given: Any) -> Any:
+        if not on_gpu(values):
+            return function(values, *given)
+        from percolab.features import on_torch
+
+        return getattr(on_torch, function.__name__)(values, *given)
+
+    return either
 
 
 def as_numbers(name: str, values: Any) -> NDArray[Any]:

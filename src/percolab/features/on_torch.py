@@ -1,6 +1,6 @@
-"""On a GPU: codes, packed there to the same bits as by the compiled kernels; and k-means.
+"""On a GPU: codes, packed there to the same bits as by the compiled kernels; linear methods; and k-means.
 
-Nothing imports this module until codes on a device are given, or k-means on one is asked for.
+Nothing imports this module until codes or activations on a device are given, or k-means on one is asked for.
 """
 
 from __future__ import annotations
@@ -63,6 +63,54 @@ class TorchCodes(DeviceCodes):
             # The device copies to page-locked memory about ten times as fast as to other memory.
             held = torch.empty(words.shape, dtype=words.dtype, pin_memory=self.device.type == "cuda").copy_(words)
             yield held.numpy().view(np.uint64)
+
+
+# ---------------------------------------------------------------------- linear methods
+#
+# What `methods` and `directions` compute from arrays, for tensors: the functions that `inputs.also_on_gpu` calls.
+
+
+def where_they_are(activations: torch.Tensor) -> torch.Tensor:
+    """Return activations (rows, d) as finite floats, float64 if they are and else float32."""
+    values = activations.detach().to(torch.promote_types(activations.dtype, torch.float32))
+    if values.ndim != 2:
+        raise ValueError(f"activations must be numbers of shape (rows, d), got shape {tuple(values.shape)}")
+    if not bool(values.isfinite().all()):
+        raise ValueError("activations must be finite, got NaN or infinity")
+    return values
+
+
+def signed_halves(values: torch.Tensor) -> torch.Tensor:
+    """Return the positive parts of all columns, then the negative parts."""
+    return torch.cat([values.clamp(min=0), (-values).clamp(min=0)], 1)
+
+
+def largest_projections(values: torch.Tensor, vectors: Floats, mean: Floats, k: int) -> torch.Tensor:
+    """Return the k largest positive projections of each row, and 0 elsewhere."""
+    codes, step = values.new_zeros(len(values), len(vectors)), max(1, DISTANCES // len(vectors))
+    directions, centre = values.new_tensor(vectors), values.new_tensor(mean)
+    for rows, out in zip(values.split(step), codes.split(step), strict=True):
+        top = ((rows - centre) @ directions.T).clamp(min=0).topk(min(k, len(vectors)))
+        out.scatter_(1, top.indices, top.values)
+    return codes
+
+
+def principal_components(values: torch.Tensor, count: int) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Return components (count, d), the largest entry of each positive as in scikit-learn, and the mean of the rows."""
+    mean = values.mean(0, dtype=torch.float64)
+    centred = values.double() - mean
+    vectors = torch.linalg.eigh(centred.T @ centred).eigenvectors.flip(1)[:, :count].T
+    vectors = vectors * vectors.gather(1, vectors.abs().argmax(1, keepdim=True)).sign()
+    return tuple(part.to(values.dtype).cpu().numpy() for part in (vectors, mean))  # type: ignore[return-value]
+
+
+def interval_sums(values: torch.Tensor, order: Ints, start: Ints, stop: Ints) -> NDArray[Any]:
+    """Return the sum of ``values[order]`` over each interval of positions, in float64 by prefix sums."""
+    centre = values.mean(0, dtype=torch.float64)
+    ordered = values[torch.from_numpy(order).to(values.device)].double() - centre
+    below = torch.nn.functional.pad(ordered.cumsum(0), (0, 0, 1, 0))
+    first, last = (torch.from_numpy(edge).to(values.device) for edge in (start, stop))
+    return (below[last] - below[first] + (last - first)[:, None] * centre).cpu().numpy()
 
 
 # ---------------------------------------------------------------------- k-means
