@@ -95,9 +95,12 @@ def test_kmeans_on_a_device_is_kmeans(X):
     assert float(distance.min(1).values.square().sum()) < 1.1 * theirs
 
 
-def test_kmeans_is_where_the_activations_are(X):
+def test_kmeans_is_where_the_activations_are(X, monkeypatch):
     """No GPU is needed to see where it would compute: tensors without memory have a device of their own."""
     torch = pytest.importorskip("torch")
+    from percolab.features import on_torch
+
+    monkeypatch.setattr(on_torch, "as_rows", lambda values, device: torch.empty(values.shape, device=device))
     elsewhere = torch.empty(5, 3, device="meta")
     method = KMeans(4)
     assert method._on_gpu(X) is method._on_gpu(torch.tensor(X)) is None
@@ -166,7 +169,7 @@ def test_tensors_on_a_gpu_are_computed_on_there(number, device, dataset, X, monk
         np.testing.assert_allclose(found, wanted, atol=1e-5 * np.abs(wanted).max())
     with pytest.raises(ValueError, match=r"^activations must be finite, got NaN or infinity$"):
         there.fit(values * np.nan)
-    with pytest.raises(ValueError, match=r"^activations must be numbers of shape \(rows, d\), got shape \(6,\)$"):
+    with pytest.raises(ValueError, match=r"^activations must have shape \(rows, d\), got \(6,\)$"):
         there.fit(values[0])
 
 

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from percolab.cli.errors import command
+from percolab.cli.experiments import need_packages, network_of
 from percolab.cli.options import Overwrite, Store, number_option, output_option, word_option
 from percolab.cli.options import seed as seed_number
 from percolab.cli.output import print_wrote
@@ -107,10 +108,7 @@ def _document_scores(documents: StoredDocuments, codes: Any) -> list[Any] | None
 
 def _beliefs(documents: StoredDocuments, runs: list[Path], points: int) -> Any:
     """Return what probes read from the networks of runs, and from an untrained one of the first's shape."""
-    from percolab.cli.experiments import need_packages
-
     need_packages()
-    from percolab.cli.experiments import network_of
     from percolab.nn.networks.transformer import Transformer
     from percolab.show.explorer.passages import MOST_DOCUMENTS
     from percolab.study import probed_beliefs
@@ -129,8 +127,6 @@ def _beliefs(documents: StoredDocuments, runs: list[Path], points: int) -> Any:
 
 
 def _predictions(run: Path, dataset: Any) -> Any:
-    from percolab.cli.experiments import need_packages
-
     need_packages()
     from percolab.nn.networks.model import predictor
     from percolab.nn.training.training import load_model

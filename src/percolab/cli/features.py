@@ -168,12 +168,7 @@ def _text(score: Score) -> str:
         for name in PRINTED_MEASURES
         if not math.isnan(score.summary.get(name, math.nan))
     ]
-    columns = ("concepts", "recovery", "chance", "recovered", "splitting", "absorption", "absorption_null")
-    rows = [["rows of a concept", *(name.replace("_", " ") for name in columns)]]
-    for _, row in score.by("size").iterrows():
-        ends = f"{row['from']:,.0f} to {row['to'] - 1:,.0f}"
-        rows.append([ends, *(number(name, row[name]) for name in columns)])
-    return "\n".join([*lines, "", f"means over {score.counted}", "", aligned(rows, 0)])
+    return "\n".join([*lines, "", f"means over {score.counted}", "", aligned(score.size_table(), 0)])
 
 
 def _content(score: Score, suffix: str, title: str) -> bytes:

@@ -100,7 +100,8 @@ def generate(
         raise ValueError(f"n_points and dim must be given, or one of {', '.join(PRESETS)}")
     else:
         begun = None if shards is None else partial(recipe_to_resume, output, overwrite=overwrite)
-        fixed["mode"] = mode or _implied_mode(create_prob, mean_degree)
+        implied = None if mean_degree is None else "random_graph"
+        fixed["mode"] = mode or ("custom" if create_prob is not None else implied)
         recipe = Recipe.from_dict({**given(fixed), "seeds": _seeds(seeds, begun), **free})
     sharding = _sharding(shards, {"runner": runner, "workers": workers, "address": address})
     if shards is not None:
@@ -119,10 +120,6 @@ def _sharding(shards: int | None, options: dict[str, Any]) -> dict[str, Any]:
     for option, value in given(options).items() if shards is None else ():
         raise ValueError(f"{option} must be left out unless shards is given, got {value}")
     return given(options)
-
-
-def _implied_mode(create_prob: float | None, mean_degree: float | None) -> str | None:
-    return "custom" if create_prob is not None else "random_graph" if mean_degree is not None else None
 
 
 def _ready(

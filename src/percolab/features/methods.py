@@ -241,7 +241,8 @@ class _Projections(Decodes):
     def encode(self, activations: Any) -> Any:
         """Return at most k codes per row."""
         vectors, mean = _fitted(self)
-        return largest_projections(where_they_are(activations), vectors, mean, check_integer("k", self.k, 1))
+        k, values = check_integer("k", self.k, 1), where_they_are(activations)
+        return in_blocks(values, len(vectors), lambda rows: largest(projections(rows, vectors, mean), k))
 
 
 @dataclass
@@ -373,20 +374,16 @@ def projections(values: Any, vectors: Floats, mean: Floats) -> Any:
 
 
 @also_on_gpu
-def largest_projections(values: Floats, vectors: Floats, mean: Floats, k: int) -> Any:
-    """Return the k largest positive projections of each row: a sparse array; on a GPU, a dense tensor."""
-    return in_blocks(values, len(vectors), lambda rows: largest(projections(rows, vectors, mean), k))
-
-
-def in_blocks(values: Floats, n_features: int, encode: Callable[[Floats], Floats]) -> Any:
-    """Return the codes that a function gives for all rows, some at a time, as a sparse array."""
+def in_blocks(values: Any, n_features: int, encode: Callable[[Any], Any]) -> Any:
+    """Return the codes that a function gives for all rows, some at a time: a sparse array; on a GPU, a dense tensor."""
     import scipy.sparse
 
     step = max(1, BLOCK_CELLS // n_features)
     blocks = (encode(values[lo : lo + step]) for lo in range(0, len(values), step))
-    return scipy.sparse.vstack([scipy.sparse.csr_array(block) for block in blocks], format="csr")
+    return scipy.sparse.vstack([scipy.sparse.csr_array(as_array(block)) for block in blocks], format="csr")
 
 
+@also_on_gpu
 def largest(values: Floats, k: int) -> Floats:
     """Return the k largest positive values of each row, and 0 elsewhere."""
     kept = np.maximum(values, 0)

@@ -5,7 +5,7 @@ Nothing imports this module until codes or activations on a device are given, or
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -15,7 +15,9 @@ from numpy.typing import NDArray
 from percolab.features.bits import WORD, words_for
 from percolab.features.codes import DeviceCodes
 from percolab.ground.arrays import Floats, Ints
+from percolab.ground.devices import on_device
 
+CELLS = 1 << 28  #: Codes, or distances, that are made at once.
 DEVICE_BYTES = {"cpu": 1 << 26, "cuda": 1 << 31}  #: Memory for one block of features, 8 bytes per cell.
 
 
@@ -70,14 +72,25 @@ class TorchCodes(DeviceCodes):
 # What `methods` and `directions` compute from arrays, for tensors: the functions that `inputs.also_on_gpu` calls.
 
 
-def where_they_are(activations: torch.Tensor) -> torch.Tensor:
-    """Return activations (rows, d) as finite floats, float64 if they are and else float32."""
-    values = activations.detach().to(torch.promote_types(activations.dtype, torch.float32))
+def as_rows(activations: Any, device: torch.device) -> torch.Tensor:
+    """Return activations (rows, d), an array or a tensor, as finite numbers on the device, float32."""
+    values = activations.detach() if isinstance(activations, torch.Tensor) else np.asarray(activations)
     if values.ndim != 2:
-        raise ValueError(f"activations must be numbers of shape (rows, d), got shape {tuple(values.shape)}")
-    if not bool(values.isfinite().all()):
-        raise ValueError("activations must be finite, got NaN or infinity")
-    return values
+        raise ValueError(f"activations must have shape (rows, d), got {tuple(values.shape)}")
+    return on_device("activations", values, device, torch.float32)
+
+
+def where_they_are(activations: torch.Tensor) -> torch.Tensor:
+    """Return `as_rows` on the device of the activations."""
+    return as_rows(activations, activations.device)
+
+
+def in_blocks(values: torch.Tensor, n_features: int, encode: Callable[[torch.Tensor], torch.Tensor]) -> torch.Tensor:
+    """Return the codes that a function gives for all rows, some at a time."""
+    codes, step = values.new_empty(len(values), n_features), max(1, CELLS // n_features)
+    for rows, out in zip(values.split(step), codes.split(step), strict=True):
+        out.copy_(encode(rows))
+    return codes
 
 
 def signed_halves(values: torch.Tensor) -> torch.Tensor:
@@ -85,14 +98,10 @@ def signed_halves(values: torch.Tensor) -> torch.Tensor:
     return torch.cat([values.clamp(min=0), (-values).clamp(min=0)], 1)
 
 
-def largest_projections(values: torch.Tensor, vectors: Floats, mean: Floats, k: int) -> torch.Tensor:
-    """Return the k largest positive projections of each row, and 0 elsewhere."""
-    codes, step = values.new_zeros(len(values), len(vectors)), max(1, DISTANCES // len(vectors))
-    directions, centre = values.new_tensor(vectors), values.new_tensor(mean)
-    for rows, out in zip(values.split(step), codes.split(step), strict=True):
-        top = ((rows - centre) @ directions.T).clamp(min=0).topk(min(k, len(vectors)))
-        out.scatter_(1, top.indices, top.values)
-    return codes
+def largest(values: torch.Tensor, k: int) -> torch.Tensor:
+    """Return the k largest positive values of each row, and 0 elsewhere."""
+    top = values.clamp(min=0).topk(min(k, values.shape[1]))
+    return torch.zeros_like(values).scatter_(1, top.indices, top.values)
 
 
 def principal_components(values: torch.Tensor, count: int) -> tuple[NDArray[Any], NDArray[Any]]:
@@ -119,15 +128,8 @@ def interval_sums(values: torch.Tensor, order: Ints, start: Ints, stop: Ints) ->
 # The same seed gives the same clusters on the same machine.
 
 
-DISTANCES = 1 << 28  #: Distances that are held at once.
 #: Steps end when centres have moved by less than this share of the variance of the rows, as in scikit-learn.
 TOLERANCE = 1e-4
-
-
-def as_rows(activations: Any, device: torch.device) -> torch.Tensor:
-    """Return activations, an array or a tensor, as a tensor on the device, float32."""
-    values = activations if isinstance(activations, torch.Tensor) else np.require(activations, requirements="W")
-    return torch.as_tensor(values).detach().to(device, torch.float32)
 
 
 def fit_centres(values: torch.Tensor, n_clusters: int, seed: int, iterations: int) -> torch.Tensor:
@@ -162,7 +164,7 @@ def plus_plus(rows: torch.Tensor, n_clusters: int, generator: torch.Generator) -
 def nearest(rows: torch.Tensor, centres: torch.Tensor, k: int = 1) -> torch.Tensor:
     """Return (n, k) the nearest centres of each row; of one, the lowest of equals."""
     squares = centres.square().sum(1)
-    step = max(1, DISTANCES // len(centres))
+    step = max(1, CELLS // len(centres))
     distances = (torch.addmm(squares, part, centres.T, alpha=-2) for part in rows.split(step))
     if k == 1:
         return torch.cat([part.argmin(1, keepdim=True) for part in distances])

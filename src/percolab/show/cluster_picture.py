@@ -77,8 +77,10 @@ def draw(
     matplotlib.figure.Figure
         Not registered with pyplot; save it with ``figure.savefig("cluster.png", dpi=200)``.
     """
-    if isinstance(data, Corpus | StoredDocuments):
-        return _draw_one_document(data, number)
+    if isinstance(data, StoredDocuments):
+        return draw_document(data.corpus, data.recipe.lo + check_index("document", number, len(data.recipe)))
+    if isinstance(data, Corpus):
+        return draw_document(data, number)
     known = truth(data, factor)
     if colour is not None and not isinstance(colour, str):
         colour = latent_colours.of_rows(known, colour)
@@ -104,12 +106,6 @@ def draw(
         of = "" if owner is data else f" of factor {factor or 0}"
         figure.suptitle(f"Cluster {number}{of}: {forest.n_points:,} of {n:,} points in {dim} dimensions", fontsize=12)
     return figure
-
-
-def _draw_one_document(data: Corpus | StoredDocuments, number: int) -> Figure:
-    if isinstance(data, StoredDocuments):
-        return draw_document(data.corpus, data.recipe.lo + check_index("document", number, len(data.recipe)))
-    return draw_document(data, number)
 
 
 def _colouring(

@@ -60,7 +60,8 @@ def gather(
     beliefs
         None, or what is read from networks, by their names.
     """
-    corpus, first, total = (source, FIRST, None) if isinstance(source, Corpus) else _stored(source)
+    in_store = isinstance(source, StoredDocuments)
+    corpus, first, total = (source.corpus, source.recipe.lo, len(source)) if in_store else (source, FIRST, None)
     length, lexicons = corpus.length, range(len(corpus.lexicons))
     room = MOST_BYTES // (length * sum(corpus.contexts(k).size for k in lexicons))
     given = {} if codes is None else dict(codes) if isinstance(codes, Mapping) else {"features": codes}
@@ -85,10 +86,6 @@ def gather(
             **_columns(corpus, documents),
         }
     )  # fmt: skip
-
-
-def _stored(documents: StoredDocuments) -> tuple[Corpus, int, int | None]:
-    return documents.corpus, documents.recipe.lo, len(documents)
 
 
 def _tree(corpus: Corpus, k: int) -> dict[str, Any]:
