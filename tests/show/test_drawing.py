@@ -172,7 +172,7 @@ def test_bad_colours(many):
         cluster_picture.draw(many, colour="x")
     with pytest.raises(ValueError, match=r"colour must have shape \(3000,\), one value per row, got \(3,\)"):
         cluster_picture.draw(many, colour=[1, 2, 3])
-    with pytest.raises(ValueError, match="colour must be finite, got NaN or infinity"):
+    with pytest.raises(ValueError, match="colour must be finite, got nan"):
         cluster_picture.draw(many, colour=np.full(3000, np.nan))
     with pytest.raises(ValueError, match="latents must be left out with colour"):
         cluster_picture.draw(many, colour="y", latents=[0])

@@ -18,7 +18,7 @@ from percolab.experiments import FORMERLY, REPRESENT
 from percolab.ground import files
 from percolab.ground.extras import missing
 from percolab.ground.foreign_files import read_array
-from percolab.ground.validation import check_choice
+from percolab.ground.validation import check_choice, check_number
 from percolab.nn.config import FITTED_FOM, SCALES
 from percolab.study.scales import DATA, HIERARCHY
 
@@ -92,14 +92,6 @@ def run_in(directory: Path, run: Callable[..., dict[str, Any]], *, quiet: bool, 
         return run(output=directory, progress=display, **given)
 
 
-def print_report(directory: Path, results: dict[str, Any], finding: str = "") -> None:
-    """Print where the report is, and the time that all stages took."""
-    from percolab.ground.progress import clock
-    from percolab.study.directory import REPORT
-
-    print(f"{directory / REPORT}: {finding}{clock(sum(results['seconds'].values()))} in all")
-
-
 @command
 def reproduce(
     name: Annotated[str, argument("EXPERIMENT", f"{' or '.join(HIERARCHY)}.", HIERARCHY)],
@@ -131,17 +123,10 @@ def reproduce(
     percolab reproduce multi-cluster -o multi
     """
     check_choice("name", name, HIERARCHY)
-    check_choice("scale", scale, SCALES)
-    need_packages()
-    from percolab.experiments import runs
-
-    chosen = runs.experiment(name, scale, epochs=epochs, seeds=seeds, fit_from=fit_from, draws=draws)
+    check_number("fit_from", fit_from, 0)
+    given = {"data": name, "epochs": epochs, "seeds": seeds, "fit_from": fit_from, "draws": draws}
     directory = output or Path(f"{name}-{scale}")
-    how: dict[str, Any] = {"device": device, "overwrite": overwrite, "ray": ray, "quiet": quiet}
-    results = run_in(directory, runs.find("paper").run, settings=chosen, **how)
-    if not quiet:
-        test = results["training"]["test"]["r2"]["value"]
-        print_report(directory, results, f"test R² {test:.4f} (mean of {chosen.seeds}), ")
+    _run("paper", scale, directory, given, device=device, overwrite=overwrite, ray=ray, quiet=quiet)
 
 
 @command
@@ -197,8 +182,7 @@ def represent(
     given: dict[str, Any] = {"data": data, "seeds": seeds, "epochs": epochs, "draws": draws, "network": network}
     given |= {"layers": layers and layers.split(","), "readers": _listed(readers)}
     given |= {"activations": activations}
-    how: dict[str, Any] = {"device": device, "overwrite": overwrite, "ray": ray, "quiet": quiet}
-    _run(name, scale, output, given, **how)
+    _run(name, scale, output, given, device=device, overwrite=overwrite, ray=ray, quiet=quiet)
 
 
 @command
@@ -228,8 +212,7 @@ def scaling(
     percolab scaling --scale small
     """
     given = {"data": None if data is None else data.split(","), "seeds": seeds, "draws": draws, "network": network}
-    how: dict[str, Any] = {"device": device, "overwrite": overwrite, "ray": ray, "quiet": quiet}
-    _run("scaling", scale, output, given, **how)
+    _run("scaling", scale, output, given, device=device, overwrite=overwrite, ray=ray, quiet=quiet)
 
 
 @command
@@ -335,14 +318,17 @@ def _run(name: str, scale: str, output: Path | None, given: dict[str, Any], *, q
     """Run an experiment, print the answers, and where the report is."""
     need_packages()
     from percolab.experiments.runs import find
+    from percolab.ground.progress import clock
     from percolab.intervals import Estimate
+    from percolab.study.directory import REPORT
 
     look_here(given.get("network"), *(given.get("readers") or ()))
     experiment, directory = find(name), output or Path(f"{name}-{scale}")
     results = run_in(directory, experiment.run, settings=experiment.settings(scale, **given), quiet=quiet, **how)
-    for line in results["headline"] if not quiet else ():
+    if quiet:
+        return
+    for line in results["headline"]:
         note = f" ({line['note']})" if line["note"] else ""
         number = Estimate(*(line["estimate"][part] for part in ("value", "low", "high"))).text()
         print(f"{line['what']}: {number}, {line['answer']}{note}")
-    if not quiet:
-        print_report(directory, results)
+    print(f"{directory / REPORT}: {clock(sum(results['seconds'].values()))} in all")

@@ -71,7 +71,7 @@ def train(
     need_packages()
     from percolab.corpora.corpus import Corpus
     from percolab.ground.progress import bar
-    from percolab.nn.networks.objective import NAMES, objective
+    from percolab.nn.networks.objective import in_words, objective
     from percolab.nn.training import checkpoint, history, training
     from percolab.study import pictures
 
@@ -104,7 +104,7 @@ def train(
     pictures.write(figures, output)
     files.write_json(output / "result.json", {**scores, **tables, "seconds": result.seconds, "device": result.device})
     if not quiet:
-        shown = ", ".join(f"{NAMES[name]} {value:.4g}" for name, value in scores["test"].items())
+        shown = ", ".join(f"{in_words(name)} {value:.4g}" for name, value in scores["test"].items())
         print(f"{output}: test {shown}, {result.seconds:.1f} s of training")
 
 
@@ -129,7 +129,7 @@ def baselines(path: options.Store, device: options.Device = "auto", as_json: opt
     """
     need_packages()
     from percolab.nn.networks import baseline
-    from percolab.nn.networks.objective import NAMES
+    from percolab.nn.networks.objective import in_words
     from percolab.store import finished
 
     scores = baseline.baselines(finished.load_points(path), device=device, progress=True)
@@ -137,7 +137,7 @@ def baselines(path: options.Store, device: options.Device = "auto", as_json: opt
     if as_json:
         print_json(by_name)
         return
-    print(" " * 27 + "".join(f"{NAMES[name]:>10}" for name in next(iter(by_name.values()))))
+    print(" " * 27 + "".join(f"{in_words(name):>10}" for name in next(iter(by_name.values()))))
     for name, score in by_name.items():
         print(f"{name.replace('_', ' '):27}" + "".join(f"{value:10.4g}" for value in score.values()))
 

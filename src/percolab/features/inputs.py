@@ -19,7 +19,7 @@ from percolab.ground import foreign_files, memory
 from percolab.ground.arrays import Floats, Ints
 from percolab.ground.foreign_files import as_csr, from_archive
 from percolab.ground.text import shown
-from percolab.ground.validation import check_choice, check_index, check_numbers, indices
+from percolab.ground.validation import check_choice, check_finite, check_index, check_numbers, check_shape, indices
 from percolab.model.forest import Forest
 
 if TYPE_CHECKING:
@@ -260,11 +260,9 @@ def check_decoder(directions: Any, bias: Any, activations: Any, shape: tuple[int
     if vectors.shape != (shape[1], acts.shape[1]):
         raise ValueError(f"directions must have shape {(shape[1], acts.shape[1])}, (features, d), got {vectors.shape}")
     offset = as_numbers("bias", np.zeros(acts.shape[1]) if bias is None else bias)
-    if offset.shape != (acts.shape[1],):
-        raise ValueError(f"bias must have shape ({acts.shape[1]},), got {offset.shape}")
+    check_shape("bias", offset, acts.shape[1:])
     with np.errstate(over="ignore"):  # of numbers that no double holds
         vectors, offset = vectors.astype(np.float64, copy=False), offset.astype(np.float64, copy=False)
     for name, values in (("directions", vectors), ("bias", offset), ("activations", acts)):
-        if not np.isfinite(values).all():
-            raise ValueError(f"{name} must be finite, got NaN or infinity")
+        check_finite(name, values)
     return Decoder(vectors, offset, acts)

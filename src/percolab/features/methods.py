@@ -25,7 +25,7 @@ from percolab.features.directions import concept_directions
 from percolab.features.inputs import Asked, also_on_gpu, as_array, find_labels, on_gpu
 from percolab.features.thresholds import SUMMARY_RATIO
 from percolab.ground.extras import needing
-from percolab.ground.validation import check_integer, check_probability, check_seed
+from percolab.ground.validation import check_finite, check_integer, check_probability, check_seed
 from percolab.model.latent_groups import check_ratio
 
 if TYPE_CHECKING:
@@ -72,12 +72,14 @@ class KMeans(Decodes):
         seed, self._model = check_seed("seed", self.seed), None
         on_gpu = self._on_gpu(activations)
         if on_gpu is None:
-            self._model = self._by_sklearn(seed).fit(self._enough(check_activations(activations)))
+            values = _check_rows("n_features", self.n_features, check_activations(activations))
+            self._model = self._by_sklearn(seed).fit(values)
             self.directions = self._model.cluster_centers_
         else:
             from percolab.features import on_torch
 
-            self._model = on_torch.fit_centres(self._enough(on_gpu), self.n_features, seed, self.max_iterations)
+            _check_rows("n_features", self.n_features, on_gpu)
+            self._model = on_torch.fit_centres(on_gpu, self.n_features, seed, self.max_iterations)
             self.directions = as_array(self._model)
         self.bias = np.zeros(self.directions.shape[1])
         return self
@@ -88,9 +90,6 @@ class KMeans(Decodes):
         if self.batch_size is None:
             return cluster.KMeans(**given)
         return cluster.MiniBatchKMeans(batch_size=self.batch_size, **given)
-
-    def _enough(self, values: Any) -> Any:
-        return _check_rows("n_features", self.n_features, values)
 
     def _on_gpu(self, activations: Any) -> Any:
         """Return the activations as a tensor on the GPU that is asked for or that they are on, None if there is none.
@@ -410,8 +409,7 @@ def check_activations(activations: Any) -> Floats:
     values = as_array(activations)
     if values.ndim != 2 or values.dtype.kind not in "biuf":
         raise ValueError(f"activations must be numbers of shape (rows, d), got {values.dtype} of shape {values.shape}")
-    if not np.isfinite(values).all():
-        raise ValueError("activations must be finite, got NaN or infinity")
+    check_finite("activations", values)
     return values if values.dtype.kind == "f" else values.astype(np.float64)
 
 

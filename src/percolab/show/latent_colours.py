@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from percolab.dataset.dataset import Dataset
 from percolab.ground.arrays import Floats, Ints
-from percolab.ground.validation import check_choice, check_integer
+from percolab.ground.validation import check_choice, check_finite, check_index
 from percolab.model.forest import Forest
 from percolab.show import style
 from percolab.show.style import PALETTE
@@ -109,9 +109,7 @@ def chosen_groups(dataset: Dataset, cluster: int, latents: Sequence[int]) -> tup
         raise ValueError(f"latents must be 1 to {len(PALETTE)} latents, got {len(latents)}")
     first = int(forest.cluster_start[cluster]) - cluster
     for latent in latents:
-        check_integer("latents", latent, 0)
-        if latent >= forest.n_latents:
-            raise ValueError(f"latents must be below {forest.n_latents}, got {latent}")
+        check_index("latents", latent, forest.n_latents)
         if forest.latent_cluster[latent] != cluster:
             where = forest.latent_cluster[latent]
             raise ValueError(f"latents must be of cluster {cluster}, got {latent} of cluster {where}")
@@ -182,8 +180,7 @@ def of_rows(known: Truth, values: ArrayLike) -> Floats:
     if given.shape != known.rows.shape:
         raise ValueError(f"colour must have shape {known.rows.shape}, one value per row, got {given.shape}")
     numbers = given.astype(np.float64)
-    if not np.isfinite(numbers).all():
-        raise ValueError("colour must be finite, got NaN or infinity")
+    check_finite("colour", numbers)
     if known.in_order:
         return numbers
     n = known.forest.n_points

@@ -17,7 +17,7 @@ from percolab.show import style
 from percolab.show.belief_map import nested
 from percolab.show.explorer import page
 from percolab.show.explorer.packing import pack
-from percolab.show.explorer.shown_features import LEVELS
+from percolab.show.explorer.shown_features import LEVELS, above, levels
 
 MOST_DOCUMENTS = 200
 MOST_BYTES = 1 << 26  #: Of beliefs, before they are compressed: documents beyond are left out.
@@ -139,19 +139,12 @@ def _network(corpus: Corpus, name: str, probed: Probed, count: int) -> dict[str,
 
 def _features(label: str, codes: Any, documents: Documents, scores: Any) -> dict[str, Any]:
     """Return where features fire, row by row, and the context that each matches best in every lexicon."""
-    import scipy.sparse
-
     n, length = documents.tokens.shape
-    if hasattr(codes, "detach"):
-        codes = codes.detach().cpu().numpy()
     if len(codes.shape) == 3:
         codes = codes.reshape(-1, codes.shape[2])
     if codes.shape[0] % length:
         raise ValueError(f"codes must have {length} rows for each document, got {codes.shape[0]} rows")
-    matrix = scipy.sparse.csr_array(codes[: n * length])
-    matrix.data = np.where(matrix.data > 0, matrix.data, 0)
-    matrix.eliminate_zeros()
-    matrix.sort_indices()
+    matrix = above(codes[: n * length], 0)
     top = np.maximum(matrix.max(0).toarray().ravel() if matrix.nnz else np.ones(matrix.shape[1]), 1e-30)
     given = [] if scores is None else list(scores) if isinstance(scores, list | tuple) else [scores]
     return {
@@ -159,7 +152,7 @@ def _features(label: str, codes: Any, documents: Documents, scores: Any) -> dict
         "n_features": matrix.shape[1],
         "end": np.asarray(matrix.indptr, np.int64),
         "feature": np.asarray(matrix.indices, np.int64),
-        "level": np.clip(np.rint(LEVELS * matrix.data / top[matrix.indices]), 1, LEVELS).astype(np.uint8),
+        "level": levels(matrix.data, top[matrix.indices]),
         "best": [
             {"latent": one.features["latent"].to_numpy(), "f1": one.features["f1"].to_numpy().astype(np.float32)}
             for one in given
