@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
+import scipy.sparse
 import torch
 from numpy.typing import NDArray
 
@@ -31,8 +32,6 @@ class TorchCodes(DeviceCodes):
 
     def take(self, rows: Ints | slice) -> Any:
         """Return some rows on the CPU, as a CSR array: of sparse codes little is then moved."""
-        import scipy.sparse
-
         block = self.tensor[rows if isinstance(rows, slice) else torch.from_numpy(rows).to(self.device)]
         row, column = torch.nonzero(block, as_tuple=True)
         parts = (block[row, column].double(), column, torch.bincount(row, minlength=len(block)).cumsum(0))
