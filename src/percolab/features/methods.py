@@ -413,7 +413,7 @@ def check_activations(activations: Any) -> Floats:
     return values if values.dtype.kind == "f" else values.astype(np.float64)
 
 
-def _check_rows(name: str, count: int, values: Floats) -> Floats:
+def _check_rows(name: str, count: int, values: Any) -> Any:
     most = len(values) if name == "n_features" else min(values.shape)
     if check_integer(name, count, 1) > most:
         raise ValueError(f"{name} must be at most {most} for activations of shape {values.shape}, got {count}")

@@ -135,7 +135,7 @@ def by_values(forest: Forest, of_points: Floats, of_latents: Floats, name: str) 
         weight, latent_weight = np.abs(np.nan_to_num(of_points)), np.abs(np.nan_to_num(of_latents))
     tree = np.concatenate([latent_weight, weight])
     orders = [np.argsort(values, kind="stable") for values in (weight, latent_weight, tree)]
-    return Colouring(points, latents, *orders, scale, name)
+    return Colouring(points, latents, orders[0], orders[1], orders[2], scale, name)
 
 
 def values_of(dataset: Dataset, cluster: int, colour: str | ArrayLike) -> tuple[Floats, Floats, str]:

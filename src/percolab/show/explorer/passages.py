@@ -60,8 +60,10 @@ def gather(
     beliefs
         None, or what is read from networks, by their names.
     """
-    in_store = isinstance(source, StoredDocuments)
-    corpus, first, total = (source.corpus, source.recipe.lo, len(source)) if in_store else (source, FIRST, None)
+    if isinstance(source, StoredDocuments):
+        corpus, first, total = source.corpus, source.recipe.lo, len(source)
+    else:
+        corpus, first, total = source, FIRST, None
     length, lexicons = corpus.length, range(len(corpus.lexicons))
     room = MOST_BYTES // (length * sum(corpus.contexts(k).size for k in lexicons))
     given = {} if codes is None else dict(codes) if isinstance(codes, Mapping) else {"features": codes}

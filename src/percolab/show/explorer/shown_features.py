@@ -47,7 +47,7 @@ def above(codes: Any, threshold: float) -> scipy.sparse.csr_array:
 
 def levels(values: NDArray[Any], top: Any) -> NDArray[np.uint8]:
     """Return activations in levels up to the largest of their feature; what fires has at least 1."""
-    return np.clip(np.rint(LEVELS * values / top), 1, LEVELS).astype(np.uint8)
+    return np.asarray(np.clip(np.rint(LEVELS * values / top), 1, LEVELS), np.uint8)
 
 
 def gather(codes: Any, rows: Any, scores: Any, n_samples: int, n_trees: int, threshold: float, name: str) -> Features:
