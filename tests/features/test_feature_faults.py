@@ -158,7 +158,7 @@ def ties_go_to_the_highest_feature(patch):
         count = firing.fired.size
         columns = {f: np.empty(firing.fired[f], np.int32) for f in range(count)}
         for f, own in columns.items():
-            decode(f, firing.columns, own)
+            decode(f, firing, own)
         last = [max(g for g in range(count) if np.array_equal(columns[g], columns[f])) for f in range(count)]
         return replace(found, feature=np.array([f if f < 0 else last[f] for f in found.feature]))
 

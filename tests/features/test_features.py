@@ -649,7 +649,7 @@ BAD = [
     ({"bias": np.ones(3)}, "bias must come with directions and activations, got neither"),
     (
         {"directions": VECTORS * np.nan, "activations": ACTIVATIONS},
-        "directions must be finite, got NaN or infinity",
+        "directions must be finite, got nan",
     ),
     ({"draws": 0}, "draws must be at least 1, got 0"),
     ({"seed": -1}, "seed must be at least 0, got -1"),

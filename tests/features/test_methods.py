@@ -12,9 +12,10 @@ import pytest
 import scipy.sparse
 
 import percolab as pl
-from percolab.features import register, score
+from percolab.features import inputs, methods, register, score
 from percolab.features import register as lineup
-from percolab.features.methods import ICA, PCA, KMeans, Neurons, Oracle, RandomDictionary
+from percolab.features.concepts import by_row
+from percolab.features.methods import ICA, PCA, KMeans, Neurons, Oracle, RandomDictionary, TrueDirections
 from percolab.features.register import Budget
 
 EXAMPLE = Path(__file__).parents[1] / "example_method"
@@ -94,9 +95,12 @@ def test_kmeans_on_a_device_is_kmeans(X):
     assert float(distance.min(1).values.square().sum()) < 1.1 * theirs
 
 
-def test_kmeans_is_where_the_activations_are(X):
+def test_kmeans_is_where_the_activations_are(X, monkeypatch):
     """No GPU is needed to see where it would compute: tensors without memory have a device of their own."""
     torch = pytest.importorskip("torch")
+    from percolab.features import on_torch
+
+    monkeypatch.setattr(on_torch, "as_rows", lambda values, device: torch.empty(values.shape, device=device))
     elsewhere = torch.empty(5, 3, device="meta")
     method = KMeans(4)
     assert method._on_gpu(X) is method._on_gpu(torch.tensor(X)) is None
@@ -136,6 +140,45 @@ def test_kmeans_takes_arrays_whatever_the_device(X):
         assert np.array_equal(method.directions, KMeans(20).fit(X).directions)
         with pytest.raises(ValueError, match=r"^device must be there, got 'cuda' and torch sees no CUDA GPU$"):
             KMeans(20, device="cuda").fit(X)
+
+
+def _linear(dataset):
+    labels = by_row(dataset.forest, np.arange(len(dataset)))
+    return [PCA(4), Neurons(), RandomDictionary(50, k=5), RandomDictionary(3, k=9), TrueDirections(labels, k=3)]
+
+
+@pytest.mark.parametrize("number", range(5))
+@pytest.mark.parametrize("device", ["as if", "cuda"])
+def test_tensors_on_a_gpu_are_computed_on_there(number, device, dataset, X, monkeypatch):
+    """The same numbers to rounding, wherever it is fitted and encodes; without a GPU, by the same code on the CPU."""
+    torch = pytest.importorskip("torch")
+    if device == "cuda" and not torch.cuda.is_available():
+        pytest.skip("needs a CUDA GPU")
+    here, there = _linear(dataset)[number], _linear(dataset)[number]
+    wanted = _dense(here.fit(X).encode(X))
+    if device == "as if":
+        for module in (inputs, methods):
+            monkeypatch.setattr(module, "on_gpu", lambda values: hasattr(values, "detach"))
+    values = torch.tensor(X, device="cuda" if device == "cuda" else "cpu")
+    codes = there.fit(values).encode(values)
+    assert isinstance(codes, torch.Tensor)
+    assert codes.device == values.device
+    np.testing.assert_allclose(there.directions, here.directions, atol=1e-5)
+    np.testing.assert_allclose(there.bias, here.bias, atol=1e-5)
+    for found in (codes.cpu(), here.encode(values).cpu(), _dense(there.encode(X))):
+        np.testing.assert_allclose(found, wanted, atol=1e-5 * np.abs(wanted).max())
+    with pytest.raises(ValueError, match=r"^activations must be finite, got NaN or infinity$"):
+        there.fit(values * np.nan)
+    with pytest.raises(ValueError, match=r"^activations must have shape \(rows, d\), got \(6,\)$"):
+        there.fit(values[0])
+
+
+def test_components_are_at_most_as_many_as_columns_wherever_the_tensor_is(X, monkeypatch):
+    torch = pytest.importorskip("torch")
+    monkeypatch.setattr(inputs, "on_gpu", lambda values: hasattr(values, "detach"))
+    monkeypatch.setattr(methods, "on_gpu", lambda values: hasattr(values, "detach"))
+    with pytest.raises(ValueError, match=r"^n_components must be at most 6 for activations of shape "):
+        PCA(7).fit(torch.tensor(X))
 
 
 UNFITTED = [KMeans(2), PCA(2), ICA(2), Neurons(), RandomDictionary(2)]

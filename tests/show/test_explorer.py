@@ -16,6 +16,7 @@ from percolab.features import score
 from percolab.features.inputs import read_codes
 from percolab.ground.progress import silent
 from percolab.show import explore
+from percolab.show.cluster_picture import principal_components
 from percolab.show.explorer import data, planes, shown_features, trees
 from percolab.show.explorer.packing import pack
 
@@ -84,7 +85,7 @@ def test_varints_are_read_back(numbers):
 @pytest.mark.parametrize("shape", [(50, 7), (6, 20), (9, 2), (1, 4)])
 def test_components_are_those_of_a_singular_value_decomposition(shape):
     X = np.random.default_rng(0).normal(size=shape) * np.arange(1, shape[1] + 1)
-    places, share = planes.principal_axes(X)
+    places, share = principal_components(X, 3)
     centred = X - X.mean(axis=0)
     values = np.linalg.svd(centred, compute_uv=False)
     wanted = np.zeros(3)
@@ -114,7 +115,7 @@ def test_components_of_latents_are_those_of_their_points(dataset):
         assert n == inside.stop - inside.start
         scale = found["scale"][9 * p : 9 * p + 9]
         x = scale[0] + scale[3] * found["values"][first : first + n]
-        np.testing.assert_allclose(x, planes.principal_axes(dataset.X[inside])[0][:, 0], atol=2 * scale[3])
+        np.testing.assert_allclose(x, principal_components(dataset.X[inside], 3)[0][:, 0], atol=2 * scale[3])
 
 
 # ---------------------------------------------------------------------- trees and points

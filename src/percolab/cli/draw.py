@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from percolab.cli.errors import command
-from percolab.cli.options import Factor, Overwrite, Store, integer, number_option, word_option
+from percolab.cli.options import Factor, Overwrite, Store, integer, number_option, output_option, word_option
 from percolab.cli.output import print_wrote
 from percolab.ground import files
 from percolab.ground.foreign_files import read_array
@@ -22,19 +22,18 @@ PICTURE_SUFFIXES = (".png", ".pdf", ".svg")
 @command
 def draw(
     path: Store,
-    output: Annotated[Path, word_option("-o --output", "FILE", "Figure: .png, .pdf or .svg.")],
-    cluster: Annotated[int, number_option("--cluster", "Cluster to draw; 0 is the largest.", default=0)] = 0,
+    output: Annotated[Path, output_option("FILE", "Figure: .png, .pdf or .svg.")],
+    cluster: Annotated[int, number_option("Cluster to draw; 0 is the largest.")] = 0,
     colour: Annotated[
         str | None,
         word_option(
-            "--colour",
             "WHAT",
             "y, z, latents such as 17,42, or FILE.npy[:COLUMN] with one value per row. Default: large latents.",
             NAMED,
         ),
     ] = None,
     factor: Factor = None,
-    document: Annotated[int, number_option("--document", "Number of the stored document.", default=0)] = 0,
+    document: Annotated[int, number_option("Number of the stored document.")] = 0,
     overwrite: Overwrite = False,
 ) -> None:
     """Draw a cluster in space beside its latent tree, in the same colours; or a document over the tree of its lexicon.
@@ -100,17 +99,8 @@ def _values(name: str, column: str | None) -> Any:
 
 @command
 def figures(
-    output: Annotated[Path, word_option("-o --output", "FOLDER", "Folder to write them to.")] = Path("figures"),
-    only: Annotated[
-        list[int] | None,
-        typer.Option(
-            "--only",
-            parser=integer,
-            metavar="NUMBER",
-            help="Draw only this figure; may be repeated.",
-            show_default=False,
-        ),
-    ] = None,
+    output: Annotated[Path, output_option("FOLDER", "Folder to write them to.")] = Path("figures"),
+    only: Annotated[list[int] | None, number_option("Draw only this figure; may be repeated.")] = None,
     quick: Annotated[bool, typer.Option("--quick", help="Use less data, to see whether the figures work.")] = False,
 ) -> None:
     """Draw figures 1, 2, 3, 6, 8, 9 and 10 of the paper from data made here, each as PNG and PDF.

@@ -11,7 +11,7 @@ import typer
 from percolab.cli import options
 from percolab.cli.errors import command
 from percolab.cli.generate import make
-from percolab.cli.options import choice_option, number, number_option, read_target, word_option
+from percolab.cli.options import argument, choice_option, number, number_option, read_target, word_option
 from percolab.ground.foreign_files import read_array, read_json
 from percolab.ground.progress import Progress
 from percolab.model.edits import Do, Edit, Move, Shift, Turn
@@ -29,9 +29,7 @@ EDITS = "do:LATENT=VALUE, point:ROW=VALUE, shift:LATENT=DISTANCE@SEED, move:LATE
 def edit(
     path: options.Store,
     output: options.Output,
-    edits: Annotated[
-        list[str] | None, typer.Argument(metavar="[EDIT]...", help=f"{EDITS}.", show_default=False)
-    ] = None,
+    edits: Annotated[list[str] | None, argument("[EDIT]...", f"{EDITS}.")] = None,
     target: options.TargetWord = None,
     overwrite: options.Overwrite = False,
     quiet: options.Quiet = False,
@@ -110,10 +108,10 @@ def _apply(dataset: Dataset, change: Edit) -> Dataset:
 def take(
     path: options.Store,
     output: options.Output,
-    size: Annotated[int | None, number_option("--size", "Number of rows, drawn at random.")] = None,
-    seed: Annotated[int, number_option("--seed", "Seed of the random rows.", options.seed, default=0)] = 0,
-    rows: Annotated[Path | None, word_option("--rows", "FILE", "Row numbers, or a mask, as .npy.")] = None,
-    y: Annotated[str, choice_option("--y", ("kept", "recomputed"), "kept", "The targets: ")] = "kept",
+    size: Annotated[int | None, number_option("Number of rows, drawn at random.")] = None,
+    seed: Annotated[int, number_option("Seed of the random rows.", options.seed)] = 0,
+    rows: Annotated[Path | None, word_option("FILE", "Row numbers, or a mask, as .npy.")] = None,
+    y: Annotated[str, choice_option(("kept", "recomputed"), "The targets: ")] = "kept",
     overwrite: options.Overwrite = False,
     quiet: options.Quiet = False,
 ) -> None:
@@ -143,26 +141,20 @@ def take(
 def superpose(
     factors: Annotated[
         list[str],
-        typer.Argument(
-            metavar="FACTOR...",
-            help="A dataset, a recipe as JSON in a file, or a preset of the paper, for each factor.",
-            show_default=False,
-        ),
+        argument("FACTOR...", "A dataset, a recipe as JSON in a file, or a preset of the paper, for each factor."),
     ],
     output: options.Output,
     weights: Annotated[
-        str | None, word_option("--weights", "NUMBERS", "Weight of each factor in y, such as 1,0. Default: 1.")
+        str | None, word_option("NUMBERS", "Weight of each factor in y, such as 1,0. Default: 1.")
     ] = None,
-    product: Annotated[
-        str | None, word_option("--product", "INTEGERS", "y is the product of two factors, such as 0,1.")
-    ] = None,
-    scales: Annotated[str | None, word_option("--scales", "NUMBERS", "Scale of each factor in X. Default: 1.")] = None,
-    dim: Annotated[int | None, number_option("--dim", "Dimension of X.", default="that of the factors")] = None,
+    product: Annotated[str | None, word_option("INTEGERS", "y is the product of two factors, such as 0,1.")] = None,
+    scales: Annotated[str | None, word_option("NUMBERS", "Scale of each factor in X. Default: 1.")] = None,
+    dim: Annotated[int | None, number_option("Dimension of X. Default: that of the factors.")] = None,
     rotate: Annotated[
         bool | None,
         typer.Option("--rotate/--no-rotate", help="Rotate each factor first. Default: only if dimensions differ."),
     ] = None,
-    seed: Annotated[int | None, number_option("--seed", "Seed of permutations and rotations.", options.seed)] = None,
+    seed: Annotated[int | None, number_option("Seed of permutations and rotations.", options.seed)] = None,
     threads: options.Threads = None,
     overwrite: options.Overwrite = False,
     quiet: options.Quiet = False,

@@ -8,11 +8,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
-
+from percolab.cli import options
 from percolab.cli.errors import UnfinishedError, command
-from percolab.cli.options import AsJson, Overwrite, Quiet, choice_option, completion, number, number_option, word_option
-from percolab.cli.options import seed as seed_number
+from percolab.cli.options import argument, choice_option, number, number_option, output_option, word_option
 from percolab.cli.output import print_json, print_wrote
 from percolab.corpora.corpus import KIND as CORPUS
 from percolab.corpora.corpus import Corpus
@@ -20,30 +18,13 @@ from percolab.experiments import FORMERLY, REPRESENT
 from percolab.ground import files
 from percolab.ground.extras import missing
 from percolab.ground.foreign_files import read_array
-from percolab.ground.validation import check_choice
+from percolab.ground.validation import check_choice, check_number
 from percolab.nn.config import FITTED_FOM, SCALES
 from percolab.study.scales import DATA, HIERARCHY
 
-Device = Annotated[str, word_option("--device", "NAME", "auto, cpu, cuda or cuda:N.", ("auto", "cpu", "cuda"))]
-OverwriteRun = Annotated[bool, typer.Option("--overwrite", help="Start again if the directory holds another run.")]
-ExperimentOutput = Annotated[Path | None, word_option("-o --output", "DIR", "Directory. Default: EXPERIMENT-SCALE.")]
-Scale = Annotated[str, choice_option("--scale", SCALES, "paper", "small: about 10,000 points. ")]
-OtherEpochs = Annotated[int | None, number_option("--epochs", "Another number of epochs.")]
-Draws = Annotated[int, number_option("--draws", "Draws of the data; from 3 on, intervals are over draws.", default=1)]
-Network = Annotated[
-    str | None, word_option("--network", "MODULE:FUNCTION", "Your own networks: make(data, seed) returns a network.")
-]
-Layers = Annotated[str | None, word_option("--layers", "A,B", "Modules of --network to read.")]
-Trained = Annotated[
-    str | None,
-    word_option("--network", "MODULE:FUNCTION", "Your own network: make(data, seed) returns a trained network."),
-]
-Activations = Annotated[
-    Path | None, word_option("--activations", "FOLDER", "Activations in place of networks, with manifest.json.")
-]
-Ray = Annotated[
-    str | None, word_option("--ray", "ADDRESS", "Compute on a Ray cluster: HOST:PORT, ray://HOST:PORT or auto.")
-]
+ExperimentOutput = Annotated[Path | None, output_option("DIR", "Directory. Default: EXPERIMENT-SCALE.")]
+Scale = Annotated[str, choice_option(SCALES, "small: about 10,000 points. ")]
+OtherEpochs = Annotated[int | None, number_option("Another number of epochs.")]
 
 
 def need_packages() -> None:
@@ -111,34 +92,21 @@ def run_in(directory: Path, run: Callable[..., dict[str, Any]], *, quiet: bool, 
         return run(output=directory, progress=display, **given)
 
 
-def print_report(directory: Path, results: dict[str, Any], finding: str = "") -> None:
-    """Print where the report is, and the time that all stages took."""
-    from percolab.ground.progress import clock
-    from percolab.study.directory import REPORT
-
-    print(f"{directory / REPORT}: {finding}{clock(sum(results['seconds'].values()))} in all")
-
-
 @command
 def reproduce(
-    name: Annotated[
-        str,
-        typer.Argument(metavar="EXPERIMENT", help=f"{' or '.join(HIERARCHY)}.", autocompletion=completion(HIERARCHY)),
-    ],
+    name: Annotated[str, argument("EXPERIMENT", f"{' or '.join(HIERARCHY)}.", HIERARCHY)],
     scale: Scale = "paper",
     output: ExperimentOutput = None,
     epochs: OtherEpochs = None,
     seeds: Annotated[
-        int | None, number_option("--seeds", "Networks to train, each with its own seed. Default: 5, small: 2.")
+        int | None, number_option("Networks to train, each with its own seed. Default: 5, small: 2.")
     ] = None,
-    fit_from: Annotated[
-        float, number_option("--fit-from", "FOM from which a second power law is fitted.", number, FITTED_FOM)
-    ] = FITTED_FOM,
-    draws: Draws = 1,
-    overwrite: OverwriteRun = False,
-    device: Device = "auto",
-    ray: Ray = None,
-    quiet: Quiet = False,
+    fit_from: Annotated[float, number_option("FOM from which a second power law is fitted.", number)] = FITTED_FOM,
+    draws: options.Draws = 1,
+    overwrite: options.OverwriteRun = False,
+    device: options.Device = "auto",
+    ray: options.Ray = None,
+    quiet: options.Quiet = False,
 ) -> None:
     """Run an experiment of the paper: dataset, baselines, networks, probes, controls, figures, report.
 
@@ -155,51 +123,38 @@ def reproduce(
     percolab reproduce multi-cluster -o multi
     """
     check_choice("name", name, HIERARCHY)
-    check_choice("scale", scale, SCALES)
-    need_packages()
-    from percolab.experiments import runs
-
-    chosen = runs.experiment(name, scale, epochs=epochs, seeds=seeds, fit_from=fit_from, draws=draws)
+    check_number("fit_from", fit_from, 0)
+    given = {"data": name, "epochs": epochs, "seeds": seeds, "fit_from": fit_from, "draws": draws}
     directory = output or Path(f"{name}-{scale}")
-    how: dict[str, Any] = {"device": device, "overwrite": overwrite, "ray": ray, "quiet": quiet}
-    results = run_in(directory, runs.find("paper").run, settings=chosen, **how)
-    if not quiet:
-        test = results["training"]["test"]["r2"]["value"]
-        print_report(directory, results, f"test R² {test:.4f} (mean of {chosen.seeds}), ")
+    _run("paper", scale, directory, given, device=device, overwrite=overwrite, ray=ray, quiet=quiet)
 
 
 @command
 def represent(
-    name: Annotated[
-        str,
-        typer.Argument(
-            metavar="EXPERIMENT", help=f"One of {', '.join(REPRESENT)}.", autocompletion=completion(REPRESENT)
-        ),
-    ],
+    name: Annotated[str, argument("EXPERIMENT", f"One of {', '.join(REPRESENT)}.", REPRESENT)],
     scale: Scale = "paper",
     data: Annotated[
         str | None,
         word_option(
-            "--data",
             "NAME",
             "superposed-2 or -4 for relevance and steering, else one-cluster or multi-cluster; or a store.",
             DATA,
         ),
     ] = None,
-    seeds: Annotated[int | None, number_option("--seeds", "Networks per target. Default: 5; for documents 2.")] = None,
+    seeds: Annotated[int | None, number_option("Networks per target. Default: 5; for documents 2.")] = None,
     output: ExperimentOutput = None,
     epochs: OtherEpochs = None,
-    draws: Draws = 1,
-    network: Network = None,
-    layers: Layers = None,
-    activations: Activations = None,
+    draws: options.Draws = 1,
+    network: options.Network = None,
+    layers: options.Layers = None,
+    activations: options.Activations = None,
     readers: Annotated[
-        str | None, word_option("--readers", "A,B", "Readers of networks on documents, such as beliefs,kmeans.")
+        str | None, word_option("A,B", "Readers of networks on documents, such as beliefs,kmeans.")
     ] = None,
-    overwrite: OverwriteRun = False,
-    device: Device = "auto",
-    ray: Ray = None,
-    quiet: Quiet = False,
+    overwrite: options.OverwriteRun = False,
+    device: options.Device = "auto",
+    ray: options.Ray = None,
+    quiet: options.Quiet = False,
 ) -> None:
     """Ask what networks represent, against a control: training, measures, intervals, figures, report.
 
@@ -227,24 +182,23 @@ def represent(
     given: dict[str, Any] = {"data": data, "seeds": seeds, "epochs": epochs, "draws": draws, "network": network}
     given |= {"layers": layers and layers.split(","), "readers": _listed(readers)}
     given |= {"activations": activations}
-    how: dict[str, Any] = {"device": device, "overwrite": overwrite, "ray": ray, "quiet": quiet}
-    _run(name, scale, output, given, **how)
+    _run(name, scale, output, given, device=device, overwrite=overwrite, ray=ray, quiet=quiet)
 
 
 @command
 def scaling(
     scale: Scale = "paper",
     data: Annotated[
-        str | None, word_option("--data", "A,B", f"Some of {', '.join(HIERARCHY)}, or a store. Default: all.")
+        str | None, word_option("A,B", f"Some of {', '.join(HIERARCHY)}, or a store. Default: all.")
     ] = None,
-    seeds: Annotated[int, number_option("--seeds", "Chains of nested training rows.", default=5)] = 5,
-    output: Annotated[Path | None, word_option("-o --output", "DIR", "Directory. Default: scaling-SCALE.")] = None,
-    draws: Draws = 1,
-    network: Network = None,
-    overwrite: OverwriteRun = False,
-    device: Device = "auto",
-    ray: Ray = None,
-    quiet: Quiet = False,
+    seeds: Annotated[int, number_option("Chains of nested training rows.")] = 5,
+    output: Annotated[Path | None, output_option("DIR", "Directory. Default: scaling-SCALE.")] = None,
+    draws: options.Draws = 1,
+    network: options.Network = None,
+    overwrite: options.OverwriteRun = False,
+    device: options.Device = "auto",
+    ray: options.Ray = None,
+    quiet: options.Quiet = False,
 ) -> None:
     """Measure how the test error falls with training rows and with width: one cluster and many, 1NN and network.
 
@@ -258,32 +212,27 @@ def scaling(
     percolab scaling --scale small
     """
     given = {"data": None if data is None else data.split(","), "seeds": seeds, "draws": draws, "network": network}
-    how: dict[str, Any] = {"device": device, "overwrite": overwrite, "ray": ray, "quiet": quiet}
-    _run("scaling", scale, output, given, **how)
+    _run("scaling", scale, output, given, device=device, overwrite=overwrite, ray=ray, quiet=quiet)
 
 
 @command
 def diff(
-    first: Annotated[Path, typer.Argument(metavar="A", help="A run of percolab train, or activations as .npy.")],
-    second: Annotated[Path, typer.Argument(metavar="B", help="A second run or file, on the same inputs.")],
+    first: Annotated[Path, argument("A", "A run of percolab train, or activations as .npy.")],
+    second: Annotated[Path, argument("B", "A second run or file, on the same inputs.")],
     layer: Annotated[
-        str | None, word_option("--layer", "NAME", "Module of the networks to read. Default: the last block.")
+        str | None, word_option("NAME", "Module of the networks to read. Default: the last block.")
     ] = None,
-    data: Annotated[
-        str | None, word_option("--data", "PATH", "The dataset that runs on points were trained on.")
-    ] = None,
-    documents: Annotated[
-        int, number_option("--documents", "Number of held-out documents to read.", default=2000)
-    ] = 2000,
+    data: Annotated[str | None, word_option("PATH", "The dataset that runs on points were trained on.")] = None,
+    documents: Annotated[int, number_option("Number of held-out documents to read.")] = 2000,
     method: Annotated[
-        str, word_option("--method", "NAME", "Method that finds features, such as topk@n_features=1024+k=16.")
+        str, word_option("NAME", "Method that finds features, such as topk@n_features=1024+k=16.")
     ] = "topk",
-    features: Annotated[int, number_option("--features", "Number of one-sided features to list.", default=12)] = 12,
-    seed: Annotated[int, number_option("--seed", "Seed of the method.", seed_number, 0)] = 0,
-    output: Annotated[Path | None, word_option("-o --output", "FILE", "A page, .html.")] = None,
-    overwrite: Overwrite = False,
-    as_json: AsJson = False,
-    device: Device = "auto",
+    features: Annotated[int, number_option("Number of one-sided features to list.")] = 12,
+    seed: Annotated[int, number_option("Seed of the method.", options.seed)] = 0,
+    output: Annotated[Path | None, output_option("FILE", "A page, .html.")] = None,
+    overwrite: options.Overwrite = False,
+    as_json: options.AsJson = False,
+    device: options.Device = "auto",
 ) -> None:
     """Find what two networks do not share: a crosscoder on the activations of both, and the owner of each feature.
 
@@ -369,14 +318,17 @@ def _run(name: str, scale: str, output: Path | None, given: dict[str, Any], *, q
     """Run an experiment, print the answers, and where the report is."""
     need_packages()
     from percolab.experiments.runs import find
+    from percolab.ground.progress import clock
     from percolab.intervals import Estimate
+    from percolab.study.directory import REPORT
 
     look_here(given.get("network"), *(given.get("readers") or ()))
     experiment, directory = find(name), output or Path(f"{name}-{scale}")
     results = run_in(directory, experiment.run, settings=experiment.settings(scale, **given), quiet=quiet, **how)
-    for line in results["headline"] if not quiet else ():
+    if quiet:
+        return
+    for line in results["headline"]:
         note = f" ({line['note']})" if line["note"] else ""
         number = Estimate(*(line["estimate"][part] for part in ("value", "low", "high"))).text()
         print(f"{line['what']}: {number}, {line['answer']}{note}")
-    if not quiet:
-        print_report(directory, results)
+    print(f"{directory / REPORT}: {clock(sum(results['seconds'].values()))} in all")

@@ -8,7 +8,8 @@ from typing import Annotated, Any
 import typer
 
 from percolab.cli.errors import command
-from percolab.cli.options import Overwrite, Store, number_option, word_option
+from percolab.cli.experiments import need_packages, network_of
+from percolab.cli.options import Overwrite, Store, number_option, output_option, word_option
 from percolab.cli.options import seed as seed_number
 from percolab.cli.output import print_wrote
 from percolab.corpora.collection import StoredDocuments
@@ -20,21 +21,19 @@ LOOPBACK = "127.0.0.1"
 @command
 def explore(
     path: Store,
-    output: Annotated[Path | None, word_option("-o --output", "FILE", "The page, .html.")] = None,
+    output: Annotated[Path | None, output_option("FILE", "The page, .html.")] = None,
     run: Annotated[
-        list[Path] | None, word_option("--run", "DIR", "A run of percolab train; for documents it may be repeated.")
+        list[Path] | None, word_option("DIR", "A run of percolab train; for documents it may be repeated.")
     ] = None,
-    features: Annotated[
-        Path | None, word_option("--features", "FILE", "Codes of features, .npz or .npy; they are scored.")
-    ] = None,
-    points: Annotated[int, number_option("--points", "Most points that are drawn.", default=100_000)] = 100_000,
-    min_size: Annotated[int, number_option("--min-size", "Fewest points of a concept.", default=20)] = 20,
-    seed: Annotated[int, number_option("--seed", "Seed of the sample.", seed_number, 0)] = 0,
+    features: Annotated[Path | None, word_option("FILE", "Codes of features, .npz or .npy; they are scored.")] = None,
+    points: Annotated[int, number_option("Most points that are drawn.")] = 100_000,
+    min_size: Annotated[int, number_option("Fewest points of a concept.")] = 20,
+    seed: Annotated[int, number_option("Seed of the sample.", seed_number)] = 0,
     serve: Annotated[
         bool, typer.Option("--serve", help="Serve the page from the store, until Ctrl-C, instead of writing a file.")
     ] = False,
-    host: Annotated[str, word_option("--host", "NAME", "Where --serve listens.")] = LOOPBACK,
-    port: Annotated[int, number_option("--port", "Where --serve listens; 0 takes a free one.", default=0)] = 0,
+    host: Annotated[str, word_option("NAME", "Where --serve listens.")] = LOOPBACK,
+    port: Annotated[int, number_option("Where --serve listens; 0 takes a free one.")] = 0,
     overwrite: Overwrite = False,
 ) -> None:
     """Write a page that shows a dataset: points in space beside the tree of latents, linked both ways.
@@ -109,10 +108,7 @@ def _document_scores(documents: StoredDocuments, codes: Any) -> list[Any] | None
 
 def _beliefs(documents: StoredDocuments, runs: list[Path], points: int) -> Any:
     """Return what probes read from the networks of runs, and from an untrained one of the first's shape."""
-    from percolab.cli.experiments import need_packages
-
     need_packages()
-    from percolab.cli.experiments import network_of
     from percolab.nn.networks.transformer import Transformer
     from percolab.show.explorer.passages import MOST_DOCUMENTS
     from percolab.study import probed_beliefs
@@ -131,8 +127,6 @@ def _beliefs(documents: StoredDocuments, runs: list[Path], points: int) -> Any:
 
 
 def _predictions(run: Path, dataset: Any) -> Any:
-    from percolab.cli.experiments import need_packages
-
     need_packages()
     from percolab.nn.networks.model import predictor
     from percolab.nn.training.training import load_model

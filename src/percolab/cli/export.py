@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Annotated
 
 from percolab.cli.errors import command
-from percolab.cli.options import Factor, Overwrite, Store, word_option
+from percolab.cli.options import Factor, Overwrite, Store, output_option, word_option
 from percolab.cli.output import print_wrote
 from percolab.exports import WRITERS, files_of
 from percolab.ground import files
@@ -15,8 +15,8 @@ from percolab.ground import files
 @command
 def export(
     path: Store,
-    form: Annotated[str, word_option("--format", "|".join(WRITERS), "Format to write.", tuple(WRITERS))],
-    output: Annotated[Path, word_option("-o --output", "STEM", "Start of the file names.")],
+    form: Annotated[str, word_option("|".join(WRITERS), "Format to write.", tuple(WRITERS), names="--format")],
+    output: Annotated[Path, output_option("STEM", "Start of the file names.")],
     factor: Factor = None,
     overwrite: Overwrite = False,
 ) -> None:

@@ -14,21 +14,8 @@ import typer
 from percolab.benchmark.tasks import TASKS
 from percolab.cli import options
 from percolab.cli.errors import UnfinishedError, command
-from percolab.cli.experiments import (
-    Activations,
-    Device,
-    Draws,
-    Network,
-    OverwriteRun,
-    Ray,
-    Trained,
-    look_here,
-    need_packages,
-    one_of,
-    own_networks,
-    run_in,
-)
-from percolab.cli.options import choice_option, number, number_option, word_option
+from percolab.cli.experiments import look_here, need_packages, one_of, own_networks, run_in
+from percolab.cli.options import argument, choice_option, number, number_option, output_option, word_option
 from percolab.cli.output import aligned, print_json, write
 from percolab.features.register import METHODS, TRUTHFUL
 from percolab.ground import files
@@ -53,21 +40,16 @@ def score(
     path: options.Store,
     codes: Annotated[
         Path | None,
-        typer.Argument(
-            metavar="CODES",
-            help="Codes (rows, features): a SciPy sparse .npz, an .npz with an array codes, or an .npy.",
-            show_default=False,
-        ),
+        argument("CODES", "Codes (rows, features): a SciPy sparse .npz, an .npz with an array codes, or an .npy."),
     ] = None,
     run: Annotated[
-        Path | None, word_option("--run", "DIR", "Instead of codes: a run of percolab train on this dataset.")
+        Path | None, word_option("DIR", "Instead of codes: a run of percolab train on this dataset.")
     ] = None,
-    network: Trained = None,
-    activations: Activations = None,
+    network: options.Trained = None,
+    activations: options.Activations = None,
     method: Annotated[
         list[str] | None,
         word_option(
-            "--method",
             "NAME",
             f"Without CODES: what turns activations into features: {', '.join(_METHODS)}, package.module:Class, or "
             "one of these with options, such as kmeans@n_features=1024. May be repeated. Default: neurons and kmeans.",
@@ -75,24 +57,20 @@ def score(
         ),
     ] = None,
     layer: Annotated[
-        str | None, word_option("--layer", "NAME", "Without CODES: the module to read. Default: the last block.")
+        str | None, word_option("NAME", "Without CODES: the module to read. Default: the last block.")
     ] = None,
-    rows: Annotated[
-        Path | None, word_option("--rows", "FILE", "An .npy: the dataset's row of each row of the codes.")
-    ] = None,
+    rows: Annotated[Path | None, word_option("FILE", "An .npy: the dataset's row of each row of the codes.")] = None,
     factor: options.Factor = None,
-    min_size: Annotated[int, number_option("--min-size", "Fewest rows of a concept.", default=20)] = 20,
-    threshold: Annotated[
-        float, number_option("--threshold", "A feature fires above this value.", number, default=0)
-    ] = 0.0,
-    draws: Annotated[int, number_option("--draws", "Draws of chance.", default=5)] = 5,
-    seed: Annotated[int, number_option("--seed", "Seed of the draws.", options.seed, default=0)] = 0,
+    min_size: Annotated[int, number_option("Fewest rows of a concept.")] = 20,
+    threshold: Annotated[float, number_option("A feature fires above this value.", number)] = 0.0,
+    draws: Annotated[int, number_option("Draws of chance.")] = 5,
+    seed: Annotated[int, number_option("Seed of the draws.", options.seed)] = 0,
     output: Annotated[
-        Path | None, word_option("-o --output", "FILE", ".html: tables and plots; .csv: concepts; .json: everything.")
+        Path | None, output_option("FILE", ".html: tables and plots; .csv: concepts; .json: everything.")
     ] = None,
     overwrite: options.Overwrite = False,
     as_json: options.AsJson = False,
-    device: Device = "auto",
+    device: options.Device = "auto",
 ) -> None:
     """Score features against the concepts of a dataset: codes made elsewhere, or methods on a trained network.
 
@@ -190,12 +168,7 @@ def _text(score: Score) -> str:
         for name in PRINTED_MEASURES
         if not math.isnan(score.summary.get(name, math.nan))
     ]
-    columns = ("concepts", "recovery", "chance", "recovered", "splitting", "absorption", "absorption_null")
-    rows = [["rows of a concept", *(name.replace("_", " ") for name in columns)]]
-    for _, row in score.by("size").iterrows():
-        ends = f"{row['from']:,.0f} to {row['to'] - 1:,.0f}"
-        rows.append([ends, *(number(name, row[name]) for name in columns)])
-    return "\n".join([*lines, "", f"means over {score.counted}", "", aligned(rows, 0)])
+    return "\n".join([*lines, "", f"means over {score.counted}", "", aligned(score.size_table(), 0)])
 
 
 def _content(score: Score, suffix: str, title: str) -> bytes:
@@ -224,15 +197,12 @@ def _split(names: str | None) -> list[str] | None:
 
 @command
 def benchmark(
-    output: Annotated[Path | None, word_option("-o --output", "DIR", "Directory. Default: benchmark-SCALE.")] = None,
-    scale: Annotated[str, choice_option("--scale", SCALES, "paper", "small: minutes on a laptop. ")] = "paper",
-    tasks: Annotated[
-        str | None, word_option("--tasks", "A,B,…", f"Some of {', '.join(TASKS)}. Default: all.", TASKS)
-    ] = None,
+    output: Annotated[Path | None, output_option("DIR", "Directory. Default: benchmark-SCALE.")] = None,
+    scale: Annotated[str, choice_option(SCALES, "small: minutes on a laptop. ")] = "paper",
+    tasks: Annotated[str | None, word_option("A,B,…", f"Some of {', '.join(TASKS)}. Default: all.", TASKS)] = None,
     method: Annotated[
         list[str] | None,
         word_option(
-            "--method",
             "NAME",
             "Another method beside the usual ones: package.module:Class, a name with other options, such as "
             "batchtopk@n_features=1024, or pretrained@path=FOLDER. May be repeated.",
@@ -240,33 +210,26 @@ def benchmark(
     ] = None,
     only: Annotated[
         str | None,
-        word_option(
-            "--only", "A,B,…", f"Compute only these methods, of {', '.join(METHODS)} or as for --method.", METHODS
-        ),
+        word_option("A,B,…", f"Compute only these methods, of {', '.join(METHODS)} or as for --method.", METHODS),
     ] = None,
     again: Annotated[
-        str | None,
-        word_option("--again", "A,B,…", "Compute the cells of these methods again, even if they exist.", METHODS),
+        str | None, word_option("A,B,…", "Compute the cells of these methods again, even if they exist.", METHODS)
     ] = None,
     seeds: Annotated[
-        int | None, number_option("--seeds", "Networks per target and draw. Default: 3; at the small scale 1.")
+        int | None, number_option("Networks per target and draw. Default: 3; at the small scale 1.")
     ] = None,
-    draws: Draws = 1,
-    network: Network = None,
-    layer: Annotated[
-        str | None, word_option("--layer", "NAME", "The module to read. Default: the task's module.")
-    ] = None,
-    activations: Activations = None,
-    data: Annotated[Path | None, word_option("--data", "STORE", "Your own points in place of the task's data.")] = None,
-    time_limit: Annotated[
-        float | None, number_option("--time-limit", "Start no further cell after this many seconds.", number)
-    ] = None,
+    draws: options.Draws = 1,
+    network: options.Network = None,
+    layer: Annotated[str | None, word_option("NAME", "The module to read. Default: the task's module.")] = None,
+    activations: options.Activations = None,
+    data: Annotated[Path | None, word_option("STORE", "Your own points in place of the task's data.")] = None,
+    time_limit: Annotated[float | None, number_option("Start no further cell after this many seconds.", number)] = None,
     check: Annotated[
-        Path | None, word_option("--check", "DIR", "Run nothing: check result files and make the table from them.")
+        Path | None, word_option("DIR", "Run nothing: check result files and make the table from them.")
     ] = None,
-    overwrite: OverwriteRun = False,
-    device: Device = "auto",
-    ray: Ray = None,
+    overwrite: options.OverwriteRun = False,
+    device: options.Device = "auto",
+    ray: options.Ray = None,
     quiet: options.Quiet = False,
 ) -> None:
     """Compare methods: how well their features match concepts in trained networks, and what the controls give.

@@ -8,12 +8,10 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
-
 from percolab.cli import options
 from percolab.cli.errors import UnfinishedError, command
 from percolab.cli.networks import MOST_CORPUS
-from percolab.cli.options import choice_option, completion, given, number, number_option, read_target, word_option
+from percolab.cli.options import argument, choice_option, given, number, number_option, read_target, word_option
 from percolab.corpora.collection import DocumentRange
 from percolab.corpora.corpus import Corpus
 from percolab.ground.foreign_files import read_json
@@ -31,39 +29,25 @@ DTYPES = ("float32", "float64")
 @command
 def generate(
     output: options.Output,
-    preset: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="PRESET", help=f"One of {', '.join(PRESETS)}.", autocompletion=completion(tuple(PRESETS))
-        ),
-    ] = None,
-    n_points: Annotated[
-        int | None, number_option("--n-points", "Number of points before any filter, such as 20000 or 1e6.")
-    ] = None,
-    dim: Annotated[int | None, number_option("--dim", "Dimension of the space, at least 2.")] = None,
-    mode: Annotated[str | None, choice_option("--mode", MODES, "distribution")] = None,
+    preset: Annotated[str | None, argument("PRESET", f"One of {', '.join(PRESETS)}.", tuple(PRESETS))] = None,
+    n_points: Annotated[int | None, number_option("Number of points before any filter, such as 20000 or 1e6.")] = None,
+    dim: Annotated[int | None, number_option("Dimension of the space, at least 2.")] = None,
+    mode: Annotated[str | None, choice_option(MODES, default="distribution")] = None,
     create_prob: Annotated[
-        float | None, number_option("--create-prob", "Chance of a new cluster, 0 to 1; implies mode custom.", number)
+        float | None, number_option("Chance of a new cluster, 0 to 1; implies mode custom.", number)
     ] = None,
     mean_degree: Annotated[
-        float | None,
-        number_option("--mean-degree", "Mean number of bonds per point; implies mode random_graph.", number),
+        float | None, number_option("Mean number of bonds per point; implies mode random_graph.", number)
     ] = None,
-    seed: Annotated[int | None, number_option("--seed", "S for the seeds S, S+10000, S+20000.", options.seed)] = None,
-    graph_seed: Annotated[
-        int | None, number_option("--graph-seed", "Seed of clusters, bonds, latents.", options.seed)
-    ] = None,
-    embed_seed: Annotated[int | None, number_option("--embed-seed", "Seed of positions.", options.seed)] = None,
-    value_seed: Annotated[
-        int | None, number_option("--value-seed", "Seed of values and targets.", options.seed)
-    ] = None,
-    engine: Annotated[str | None, choice_option("--engine", ENGINE_NAMES, DEFAULT_ENGINE)] = None,
-    min_cluster_size: Annotated[
-        int | None, number_option("--min-cluster-size", "Keep clusters of at least this many points.")
-    ] = None,
-    dtype: Annotated[str | None, choice_option("--dtype", DTYPES, "the engine's own")] = None,
+    seed: Annotated[int | None, number_option("S for the seeds S, S+10000, S+20000.", options.seed)] = None,
+    graph_seed: Annotated[int | None, number_option("Seed of clusters, bonds, latents.", options.seed)] = None,
+    embed_seed: Annotated[int | None, number_option("Seed of positions.", options.seed)] = None,
+    value_seed: Annotated[int | None, number_option("Seed of values and targets.", options.seed)] = None,
+    engine: Annotated[str | None, choice_option(ENGINE_NAMES, default=DEFAULT_ENGINE)] = None,
+    min_cluster_size: Annotated[int | None, number_option("Keep clusters of at least this many points.")] = None,
+    dtype: Annotated[str | None, choice_option(DTYPES, default="the engine's own")] = None,
     target: options.TargetWord = None,
-    recipe_file: Annotated[Path | None, word_option("--recipe", "FILE", "A recipe of any kind, as JSON.")] = None,
+    recipe_file: Annotated[Path | None, word_option("FILE", "A recipe of any kind, as JSON.", names="--recipe")] = None,
     threads: options.Threads = None,
     shards: options.Shards = None,
     runner: options.Runner = None,
@@ -116,7 +100,8 @@ def generate(
         raise ValueError(f"n_points and dim must be given, or one of {', '.join(PRESETS)}")
     else:
         begun = None if shards is None else partial(recipe_to_resume, output, overwrite=overwrite)
-        fixed["mode"] = mode or _implied_mode(create_prob, mean_degree)
+        implied = None if mean_degree is None else "random_graph"
+        fixed["mode"] = mode or ("custom" if create_prob is not None else implied)
         recipe = Recipe.from_dict({**given(fixed), "seeds": _seeds(seeds, begun), **free})
     sharding = _sharding(shards, {"runner": runner, "workers": workers, "address": address})
     if shards is not None:
@@ -135,10 +120,6 @@ def _sharding(shards: int | None, options: dict[str, Any]) -> dict[str, Any]:
     for option, value in given(options).items() if shards is None else ():
         raise ValueError(f"{option} must be left out unless shards is given, got {value}")
     return given(options)
-
-
-def _implied_mode(create_prob: float | None, mean_degree: float | None) -> str | None:
-    return "custom" if create_prob is not None else "random_graph" if mean_degree is not None else None
 
 
 def _ready(
@@ -228,25 +209,23 @@ def in_shards(recipe: AnyRecipe, output: str, how: dict[str, Any], overwrite: bo
 @command
 def documents(
     output: options.Output,
-    count: Annotated[int, number_option("--count", "Number of documents.")],
-    first: Annotated[int, number_option("--first", "Number of the first document.", default=0)] = 0,
-    tokens: Annotated[int | None, number_option("--tokens", "Number of tokens in a lexicon.")] = None,
-    length: Annotated[int | None, number_option("--length", "Number of tokens per document.", default=64)] = None,
-    lexicons: Annotated[int | None, number_option("--lexicons", "Number of lexicons.", default=1)] = None,
+    count: Annotated[int, number_option("Number of documents.")],
+    first: Annotated[int, number_option("Number of the first document.")] = 0,
+    tokens: Annotated[int | None, number_option("Number of tokens in a lexicon.")] = None,
+    length: Annotated[int | None, number_option("Number of tokens per document. Default: 64.")] = None,
+    lexicons: Annotated[int | None, number_option("Number of lexicons. Default: 1.")] = None,
     shares: Annotated[
-        str | None, word_option("--shares", "NUMBERS", "Share of each lexicon, such as 1,3. Default: equal shares.")
+        str | None, word_option("NUMBERS", "Share of each lexicon, such as 1,3. Default: equal shares.")
     ] = None,
     renewal: Annotated[
-        float | None, number_option("--renewal", "Chance of a fresh context at a position.", number, 1 / 16)
+        float | None, number_option("Chance of a fresh context at a position. Default: 0.0625.", number)
     ] = None,
-    min_size: Annotated[
-        int | None, number_option("--min-size", "Smallest number of tokens in a context.", default=32)
-    ] = None,
+    min_size: Annotated[int | None, number_option("Smallest number of tokens in a context. Default: 32.")] = None,
     seed: Annotated[
-        int | None, number_option("--seed", "Seed of documents and ids; lexicon k has this seed + k.", options.seed, 0)
+        int | None, number_option("Seed of documents and ids; lexicon k has this seed + k. Default: 0.", options.seed)
     ] = None,
     recipe_file: Annotated[
-        Path | None, word_option("--recipe", "FILE", "A corpus as JSON, in place of the above.")
+        Path | None, word_option("FILE", "A corpus as JSON, in place of the above.", names="--recipe")
     ] = None,
     shards: options.Shards = None,
     runner: options.Runner = None,

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from percolab.cli.errors import FAILURE, Judge, command
-from percolab.cli.options import AsJson, Factor, Overwrite, Store, word_option
+from percolab.cli.options import AsJson, Factor, Overwrite, Store, argument, word_option
 from percolab.cli.output import print_json, print_wrote
 from percolab.ground import files
 
@@ -23,11 +23,9 @@ def info(
     verify: Annotated[bool, typer.Option("--verify", help="Read everything and compare it with its digests.")] = False,
     as_json: AsJson = False,
     html: Annotated[
-        Path | None, word_option("--html -o --output", "FILE", "Write the dataset's card, a page with figures.")
+        Path | None, word_option("FILE", "Write the dataset's card, a page with figures.", names="--html -o --output")
     ] = None,
-    explorer: Annotated[
-        Path | None, word_option("--explorer", "FILE", "A page of percolab explore for the card to link to.")
-    ] = None,
+    explorer: Annotated[Path | None, word_option("FILE", "A page of percolab explore for the card to link to.")] = None,
     overwrite: Overwrite = False,
 ) -> None:
     """Print what a dataset holds: recipe, sizes, clusters, latents, depths, targets, provenance.
@@ -84,14 +82,9 @@ def info(
 
 @command(kind=Judge)
 def verify(
-    path: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="[PATH]", help="A dataset. Without it, a standard suite is checked.", show_default=False
-        ),
-    ] = None,
+    path: Annotated[str | None, argument("[PATH]", "A dataset. Without it, a standard suite is checked.")] = None,
     report: Annotated[
-        Path | None, word_option("--report -o --output", "FOLDER", "Write a page with one figure per law.")
+        Path | None, word_option("FOLDER", "Write a page with one figure per law.", names="--report -o --output")
     ] = None,
     as_json: AsJson = False,
 ) -> None:

@@ -9,20 +9,10 @@ from typing import Annotated, Any
 
 import typer
 
+from percolab.cli import options
 from percolab.cli.errors import command
-from percolab.cli.experiments import (
-    Activations,
-    Device,
-    Layers,
-    OverwriteRun,
-    Trained,
-    need_packages,
-    one_of,
-    own_networks,
-    resumable,
-)
-from percolab.cli.options import AsJson, Factor, Quiet, Store, given, integer, number, number_option, word_option
-from percolab.cli.options import seed as seed_number
+from percolab.cli.experiments import need_packages, one_of, own_networks, resumable
+from percolab.cli.options import argument, given, integer, number, number_option, output_option, word_option
 from percolab.cli.output import print_json
 from percolab.ground import files
 from percolab.ground.foreign_files import read_json
@@ -37,18 +27,13 @@ def config_option(name: str, text: str, parser: Callable[[object], float] = inte
     """Return an option for a field of `TrainConfig` or `CorpusTrainConfig`, with its defaults."""
     usual = [getattr(kind, name) for kind in (TrainConfig, CorpusTrainConfig) if hasattr(kind, name)]
     default = usual[0] if len(set(usual)) == 1 else f"{usual[0]}, for documents {usual[1]}"
-    return number_option(f"--{name.replace('_', '-')}", text, parser, default)
+    return number_option(f"{text} Default: {default}.", parser)
 
 
 @command
 def train(
-    path: Annotated[
-        str,
-        typer.Argument(
-            metavar="PATH", help="A dataset, or documents: a store, or a corpus as JSON.", show_default=False
-        ),
-    ],
-    output: Annotated[Path, word_option("-o --output", "DIR", "Directory of the run.")],
+    path: Annotated[str, argument("PATH", "A dataset, or documents: a store, or a corpus as JSON.")],
+    output: Annotated[Path, output_option("DIR", "Directory of the run.")],
     d_model: Annotated[int | None, config_option("d_model", "Width of the residual stream.")] = None,
     n_blocks: Annotated[int | None, config_option("n_blocks", "Number of blocks.")] = None,
     n_heads: Annotated[int | None, config_option("n_heads", "Documents: heads of attention.")] = None,
@@ -61,12 +46,12 @@ def train(
     lr: Annotated[float | None, config_option("lr", "Largest learning rate.", number)] = None,
     min_lr: Annotated[float | None, config_option("min_lr", "Learning rate at the end.", number)] = None,
     weight_decay: Annotated[float | None, config_option("weight_decay", "Weight decay of AdamW.", number)] = None,
-    seed: Annotated[int | None, config_option("seed", "Seed of split, weights and shuffles.", seed_number)] = None,
+    seed: Annotated[int | None, config_option("seed", "Seed of split, weights and shuffles.", options.seed)] = None,
     tf32: Annotated[bool, typer.Option("--tf32/--no-tf32", help="TF32 matrix products on CUDA.")] = TrainConfig.tf32,
     resume: Annotated[bool, typer.Option("--resume", help="Continue the run in DIR.")] = False,
-    overwrite: OverwriteRun = False,
-    device: Device = "auto",
-    quiet: Quiet = False,
+    overwrite: options.OverwriteRun = False,
+    device: options.Device = "auto",
+    quiet: options.Quiet = False,
 ) -> None:
     """Train the paper's residual MLP on a dataset, or a transformer on the documents of a corpus.
 
@@ -86,7 +71,7 @@ def train(
     need_packages()
     from percolab.corpora.corpus import Corpus
     from percolab.ground.progress import bar
-    from percolab.nn.networks.objective import NAMES, objective
+    from percolab.nn.networks.objective import in_words, objective
     from percolab.nn.training import checkpoint, history, training
     from percolab.study import pictures
 
@@ -119,7 +104,7 @@ def train(
     pictures.write(figures, output)
     files.write_json(output / "result.json", {**scores, **tables, "seconds": result.seconds, "device": result.device})
     if not quiet:
-        shown = ", ".join(f"{NAMES[name]} {value:.4g}" for name, value in scores["test"].items())
+        shown = ", ".join(f"{in_words(name)} {value:.4g}" for name, value in scores["test"].items())
         print(f"{output}: test {shown}, {result.seconds:.1f} s of training")
 
 
@@ -135,7 +120,7 @@ def _training_data(path: str) -> Any:
 
 
 @command
-def baselines(path: Store, device: Device = "auto", as_json: AsJson = False) -> None:
+def baselines(path: options.Store, device: options.Device = "auto", as_json: options.AsJson = False) -> None:
     """Score the baselines of Table 1 on a dataset: the mean, ridge regression, and the nearest other point.
 
     Examples
@@ -144,7 +129,7 @@ def baselines(path: Store, device: Device = "auto", as_json: AsJson = False) -> 
     """
     need_packages()
     from percolab.nn.networks import baseline
-    from percolab.nn.networks.objective import NAMES
+    from percolab.nn.networks.objective import in_words
     from percolab.store import finished
 
     scores = baseline.baselines(finished.load_points(path), device=device, progress=True)
@@ -152,37 +137,28 @@ def baselines(path: Store, device: Device = "auto", as_json: AsJson = False) -> 
     if as_json:
         print_json(by_name)
         return
-    print(" " * 27 + "".join(f"{NAMES[name]:>10}" for name in next(iter(by_name.values()))))
+    print(" " * 27 + "".join(f"{in_words(name):>10}" for name in next(iter(by_name.values()))))
     for name, score in by_name.items():
         print(f"{name.replace('_', ' '):27}" + "".join(f"{value:10.4g}" for value in score.values()))
 
 
 @command
 def probe(
-    path: Store,
-    output: Annotated[Path, word_option("-o --output", "DIR", "Directory for tables and figures.")],
-    run: Annotated[Path | None, word_option("--run", "DIR", "A run of percolab train on this dataset.")] = None,
-    network: Trained = None,
-    layers: Layers = None,
-    activations: Activations = None,
+    path: options.Store,
+    output: Annotated[Path, output_option("DIR", "Directory for tables and figures.")],
+    run: Annotated[Path | None, word_option("DIR", "A run of percolab train on this dataset.")] = None,
+    network: options.Trained = None,
+    layers: options.Layers = None,
+    activations: options.Activations = None,
     min_latent_size: Annotated[
-        int,
-        number_option(
-            "--min-latent-size", "Smallest number of points of a latent.", default=ProbeConfig.min_latent_size
-        ),
+        int, number_option("Smallest number of points of a latent.")
     ] = ProbeConfig.min_latent_size,
-    max_depth: Annotated[
-        int, number_option("--max-depth", f"Deepest depth, in steps of {DEPTH_STEP}.", default=ProbeConfig.depths[-1])
-    ] = ProbeConfig.depths[-1],
-    draws: Annotated[
-        int, number_option("--draws", "Draws of fresh values and permuted targets.", default=ProbeConfig.draws)
-    ] = ProbeConfig.draws,
-    untrained: Annotated[
-        int, number_option("--untrained", "Untrained networks of the same shape, as a control.", default=UNTRAINED)
-    ] = UNTRAINED,
-    factor: Factor = None,
-    overwrite: OverwriteRun = False,
-    device: Device = "auto",
+    max_depth: Annotated[int, number_option(f"Deepest depth, in steps of {DEPTH_STEP}.")] = ProbeConfig.depths[-1],
+    draws: Annotated[int, number_option("Draws of fresh values and permuted targets.")] = ProbeConfig.draws,
+    untrained: Annotated[int, number_option("Untrained networks of the same shape, as a control.")] = UNTRAINED,
+    factor: options.Factor = None,
+    overwrite: options.OverwriteRun = False,
+    device: options.Device = "auto",
 ) -> None:
     """Probe every layer of a trained network for the latents of its dataset, beside untrained networks.
 

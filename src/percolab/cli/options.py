@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from decimal import Decimal, InvalidOperation
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -12,28 +13,6 @@ from percolab.model.target import RULES, Target
 from percolab.store.runners import RUNNERS
 
 LONG_WORD = 40  #: Characters of a word that messages repeat in full.
-
-Store = Annotated[str, typer.Argument(metavar="PATH", help="A dataset written by percolab.", show_default=False)]
-Overwrite = Annotated[
-    bool, typer.Option("--overwrite", help="Replace an existing output once the new one is complete.")
-]
-TargetWord = Annotated[
-    str | None,
-    typer.Option(
-        "--target",
-        metavar="TARGET",
-        help="What y is: sum, silent, sign, classes:n_groups=20, classes:max_size=100 or path_tokens:levels=4. "
-        "Default: sum.",
-        show_default=False,
-        autocompletion=lambda incomplete: completion(RULES)(incomplete),
-    ),
-]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress, no summary.")]
-NoSync = Annotated[
-    bool,
-    typer.Option("--no-sync", help="Do not wait until the data are on disk; a power cut may then leave half of them."),
-]
 
 
 def integer(text: object) -> int:
@@ -72,22 +51,37 @@ def _quoted(word: str) -> str:
     return repr(word) if len(word) <= LONG_WORD else f"{word[:20]!r}… ({len(word):,} characters)"
 
 
-def number_option(name: str, text: str, parser: Callable[[object], float] = integer, default: object = None) -> Any:
-    """Return an option that takes a number; its default is in the help text."""
+def number_option(text: str, parser: Callable[[object], float] = integer) -> Any:
+    """Return an option that takes a number."""
     metavar = "NUMBER" if parser is number else "INTEGER"
-    described = text if default is None else f"{text} Default: {default}."
-    return typer.Option(name, parser=parser, metavar=metavar, help=described, show_default=False)
+    return typer.Option(parser=parser, metavar=metavar, help=text)
 
 
-def word_option(names: str, metavar: str, text: str, values: Sequence[str] = ()) -> Any:
-    """Return an option that takes a word or a file, by names with spaces between them; the shell completes `values`."""
+def word_option(metavar: str, text: str, values: Sequence[str] = (), *, names: str = "") -> Any:
+    """Return an option that takes a word or a file; the shell completes `values`.
+
+    It is called as its parameter is, or has these names, with spaces between them.
+    """
     return typer.Option(*names.split(), metavar=metavar, help=text, autocompletion=completion(values))
 
 
-def choice_option(name: str, values: Sequence[str], default: str, text: str = "") -> Any:
-    """Return an option that takes one of some words, which the library checks and the shell completes."""
-    described = f"{text}One of {', '.join(values)}. Default: {default}."
-    return typer.Option(name, metavar="NAME", help=described, show_default=False, autocompletion=completion(values))
+def choice_option(values: Sequence[str], text: str = "", *, default: str = "") -> Any:
+    """Return an option that takes one of some words, which the library checks and the shell completes.
+
+    The help page says the default of the parameter; where that is None, it says what the library takes, `default`.
+    """
+    described = f"{text}One of {', '.join(values)}.{default and f' Default: {default}.'}"
+    return word_option("NAME", described, values)
+
+
+def output_option(metavar: str, text: str) -> Any:
+    """Return the option that says where a command writes to."""
+    return word_option(metavar, text, names="-o --output")
+
+
+def argument(metavar: str, text: str, values: Sequence[str] = ()) -> Any:
+    """Return an argument that takes a word or a file; the shell completes `values`."""
+    return typer.Argument(metavar=metavar, help=text, show_default=False, autocompletion=completion(values))
 
 
 def completion(values: Sequence[str]) -> Callable[[str], list[str]]:
@@ -99,19 +93,45 @@ def completion(values: Sequence[str]) -> Callable[[str], list[str]]:
     return complete
 
 
-Factor = Annotated[int | None, number_option("--factor", "Number of the factor, in a superposed world.")]
-Threads = Annotated[int | None, number_option("--threads", "Number of threads.", default="all cores")]
-Output = Annotated[str, word_option("-o --output", "PATH", "Zarr store to write, or a URL.")]
-Shards = Annotated[
-    int | None, number_option("--shards", "Number of shards; only the shards being made must fit in memory.")
+#: Options and arguments that several commands have.
+Store = Annotated[str, argument("PATH", "A dataset written by percolab.")]
+Overwrite = Annotated[
+    bool, typer.Option("--overwrite", help="Replace an existing output once the new one is complete.")
 ]
-Runner = Annotated[str | None, choice_option("--runner", RUNNERS, "local, in processes")]
-Workers = Annotated[
-    int | None, number_option("--workers", "Number of shards made at a time.", default="one for each processor")
+OverwriteRun = Annotated[bool, typer.Option("--overwrite", help="Start again if the directory holds another run.")]
+TargetWord = Annotated[
+    str | None,
+    word_option(
+        "TARGET",
+        "What y is: sum, silent, sign, classes:n_groups=20, classes:max_size=100 or path_tokens:levels=4. "
+        "Default: sum.",
+        RULES,
+    ),
 ]
-Address = Annotated[
-    str | None, word_option("--address", "ADDRESS", "Address of the Ray cluster. Default: one on this machine.")
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress, no summary.")]
+NoSync = Annotated[
+    bool,
+    typer.Option("--no-sync", help="Do not wait until the data are on disk; a power cut may then leave half of them."),
 ]
+Factor = Annotated[int | None, number_option("Number of the factor, in a superposed world.")]
+Threads = Annotated[int | None, number_option("Number of threads. Default: all cores.")]
+Output = Annotated[str, output_option("PATH", "Zarr store to write, or a URL.")]
+Shards = Annotated[int | None, number_option("Number of shards; only the shards being made must fit in memory.")]
+Runner = Annotated[str | None, choice_option(RUNNERS, default="local, in processes")]
+Workers = Annotated[int | None, number_option("Number of shards made at a time. Default: one for each processor.")]
+Address = Annotated[str | None, word_option("ADDRESS", "Address of the Ray cluster. Default: one on this machine.")]
+Device = Annotated[str, word_option("NAME", "auto, cpu, cuda or cuda:N.", ("auto", "cpu", "cuda"))]
+Ray = Annotated[str | None, word_option("ADDRESS", "Compute on a Ray cluster: HOST:PORT, ray://HOST:PORT or auto.")]
+Draws = Annotated[int, number_option("Draws of the data; from 3 on, intervals are over draws.")]
+Network = Annotated[
+    str | None, word_option("MODULE:FUNCTION", "Your own networks: make(data, seed) returns a network.")
+]
+Trained = Annotated[
+    str | None, word_option("MODULE:FUNCTION", "Your own network: make(data, seed) returns a trained network.")
+]
+Layers = Annotated[str | None, word_option("A,B", "Modules of --network to read.")]
+Activations = Annotated[Path | None, word_option("FOLDER", "Activations in place of networks, with manifest.json.")]
 
 
 def read_target(word: str) -> Target:

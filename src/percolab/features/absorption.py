@@ -64,7 +64,7 @@ def find_absorbers(firing: Firing, concepts: Concepts, pairs: Pairs, threads: in
     member, lowest = feature[innermost], absorbed[innermost]
     first = np.searchsorted(member, np.arange(firing.fired.size + 1))
     where = deepest, by, second = tuple(np.full(firing.n_rows, -1, np.int64) for _ in range(3))
-    given = first, lowest, concepts.start, concepts.stop, concepts.upper, firing.columns, *where
+    given = first, lowest, concepts.start, concepts.stop, concepts.upper, firing, *where
     tasks: list[Task] = [(_cover, (*ends, *given)) for ends in even_ranges(bits.words_for(firing.n_rows), threads)]
     run(tasks, threads)
     return Absorbers(first, lowest, deepest, by, second)
@@ -81,7 +81,7 @@ def on_rows(
     asked = matches.f1 >= GOOD
     where = absorbers.deepest, absorbers.feature, absorbers.second
     most = int(firing.fired.max())
-    given = most, concepts.start, concepts.stop, matches.feature, firing.columns, *where, on_own, on_own_by_others
+    given = most, concepts.start, concepts.stop, matches.feature, firing, *where, on_own, on_own_by_others
     # Large concepts are listed beside each other, so each task takes them from the whole list.
     step = TASKS_PER_THREAD * threads
     shares = (np.ascontiguousarray(np.flatnonzero(asked)[i::step]) for i in range(step))

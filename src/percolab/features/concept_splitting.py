@@ -12,6 +12,7 @@ from __future__ import annotations
 from itertools import pairwise
 
 import numpy as np
+import scipy.sparse
 
 from percolab.features import bits
 from percolab.features.concepts import Concepts
@@ -26,8 +27,6 @@ from percolab.ground.parallel import Task, run
 
 def unions(firing: Firing, concepts: Concepts, matches: Matches, pairs: Pairs, threads: int) -> tuple[Ints, Floats]:
     """Return, for every concept, how many features its union takes (0 if the best F1 is 0) and the F1 it reaches."""
-    import scipy.sparse
-
     f1, hits, chosen = matches.f1.copy(), matches.hits.copy(), matches.feature
     held = np.where(chosen >= 0, firing.fired[chosen], 0)
     taken, members = np.zeros(len(concepts), np.int64), np.empty((len(concepts), 0), np.int64)
@@ -43,7 +42,7 @@ def unions(firing: Firing, concepts: Concepts, matches: Matches, pairs: Pairs, t
             return taken, f1
         growing, starts = _by_union(growing, members)
         members_of = members[growing[starts[:-1]]]
-        given = *_edges(growing, starts, concepts), concepts.size[growing], firing.n_rows, firing.columns, candidate
+        given = *_edges(growing, starts, concepts), concepts.size[growing], firing, candidate
         chosen = np.full(len(concepts), -1, np.int64)
         state = tuple(column[growing] for column in (first, count, hits, held, f1, chosen))
         work = np.maximum.reduceat(count[growing], starts[:-1])
@@ -116,21 +115,19 @@ def _new_below(union, feature, edges, firing, below):
 
 
 @kernel
-def _grow(starts, members, edges, left, right, size, n_rows, firing, candidate, begin, count, hits, held, f1, chosen):
+def _grow(starts, members, edges, left, right, size, firing, candidate, begin, count, hits, held, f1, chosen):
     """Grow unions by one feature each; concepts starts[g] … starts[g + 1] - 1 share union g."""
-    union, state = np.empty((n_rows + 63) // 64, np.uint64), (candidate, begin, count, hits, held, f1, chosen)
+    union, state = np.empty((firing.n_rows + 63) // 64, np.uint64), (candidate, begin, count, hits, held, f1, chosen)
     for g in range(starts.size - 1):
         union[:] = bits.ZERO
         for f in members[g]:
             join(union, f, firing)
         part = edges[2 * starts[g] : 2 * starts[g + 1]]
-        _grow_together(starts[g], starts[g + 1], part, left, right, union, size, n_rows, firing, *state)
+        _grow_together(starts[g], starts[g + 1], part, left, right, union, size, firing, *state)
 
 
 @kernel
-def _grow_together(
-    lo, hi, edges, left, right, union, size, n_rows, firing, candidate, begin, count, hits, held, f1, chosen
-):
+def _grow_together(lo, hi, edges, left, right, union, size, firing, candidate, begin, count, hits, held, f1, chosen):
     """Choose the feature that each of concepts lo … hi - 1 adds to their union; write hits, rows and F1 of the new one.
 
     A feature can raise F1 by δ only if it has δ (u + z) / 2 of the concept's rows that are new to the union. Those get
@@ -171,7 +168,7 @@ def _grow_together(
                     can_win |= wins
         if can_win:
             outside = new_in(union, f, 0, edges[0], firing)
-            outside += new_in(union, f, edges[-1], n_rows, firing)
+            outside += new_in(union, f, edges[-1], firing.n_rows, firing)
             total = rows + below[-1] + outside
             for m in range(hi - lo):
                 reached = 2.0 * (had[m] + new[m]) / (total + size[lo + m])

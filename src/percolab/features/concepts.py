@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -118,14 +119,13 @@ def _candidates(labels: Labels, size: Ints, min_size: int) -> Ints:
 # ---------------------------------------------------------------------- intervals of rows
 
 
-@dataclass(frozen=True, eq=False)
-class Edges:
+class Edges(NamedTuple):
     """The distinct ends of the concepts' intervals, and where each concept's are among them.
 
     Indices are unsigned: numba then skips the test for indices from the end, and loops over them are vectorised.
     """
 
-    edges: Ints  #: (E,) increasing positions
+    at: Ints  #: (E,) increasing positions
     start: NDArray[np.uint32]  #: (C,) index of each concept's first position
     stop: NDArray[np.uint32]  #: (C,) index of one past its last
     bin: NDArray[np.uint32]  #: (n,) for each position, how many edges are not above it

@@ -44,14 +44,13 @@ def even_ranges(count: int, threads: int) -> list[tuple[int, int]]:
 
 def match(firing: Firing, truth: ConceptIntervals, threads: int) -> Matches:
     """Return the best feature of every concept and the best concept of every feature."""
-    concepts, edges = truth.concepts, truth.edges
+    concepts = truth.concepts
     n_features, n_concepts = firing.fired.size, len(concepts)
     ranges = even_ranges(n_features, threads)
     f1 = np.zeros((len(ranges), n_concepts))
     feature = np.full((len(ranges), n_concepts), -1, np.int64)
     concept, feature_f1, purity = np.full(n_features, -1, np.int64), np.zeros(n_features), np.zeros(n_features)
-    places = edges.edges, edges.start, edges.stop, edges.bin
-    given = firing.columns, *places, concepts.size, concepts.summarised
+    given = firing, *truth.edges, concepts.size, concepts.summarised
     tasks: list[Task] = [
         (_match, (*ends, *given, f1[i], feature[i], concept, feature_f1, purity)) for i, ends in enumerate(ranges)
     ]
@@ -67,7 +66,7 @@ def match(firing: Firing, truth: ConceptIntervals, threads: int) -> Matches:
 def count_pairs(firing: Firing, feature: Ints, start: Ints, stop: Ints) -> Ints:
     """Return how many positions of each interval the feature beside it fires on; 0 for feature -1."""
     hits = np.zeros(feature.size, np.int64)
-    _count_pairs(feature, start, stop, firing.columns, hits)
+    _count_pairs(feature, start, stop, firing, hits)
     return hits
 
 

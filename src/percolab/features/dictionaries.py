@@ -107,7 +107,7 @@ class Dictionary:
         """Return the codes."""
         return in_blocks(check_activations(activations), len(self.directions), self._codes)
 
-    def _codes(self, values: Floats) -> Floats:
+    def _codes(self, values: Floats) -> Any:
         linear = (values - self.centre) @ self.weight
         if self.magnitude is not None:
             times, added = self.magnitude

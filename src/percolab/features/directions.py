@@ -12,6 +12,7 @@ from percolab.features.codes import BLOCK_CELLS, Codes
 from percolab.features.concepts import ConceptIntervals, Concepts
 from percolab.features.counting import Matches
 from percolab.features.firing import Firing, decode, fires_at, place
+from percolab.features.inputs import also_on_gpu
 from percolab.features.thresholds import CARRIED, GOOD
 from percolab.ground.arrays import Floats, Ints
 from percolab.ground.compiled import kernel
@@ -37,6 +38,7 @@ def concept_directions(truth: ConceptIntervals, activations: NDArray[Any]) -> Fl
     return direction
 
 
+@also_on_gpu
 def interval_sums(values: NDArray[Any], order: Ints, start: Ints, stop: Ints) -> Floats:
     """Return the sum of ``values[order]`` over each interval of positions, in float64 by prefix sums."""
     edges, where = np.unique(np.concatenate([start, stop]), return_inverse=True)
@@ -97,7 +99,7 @@ def carried(
             for first in range(0, positions.size, n_rows):
                 some = positions[first : first + n_rows]
                 rows = scipy.sparse.csr_array(codes.take(truth.order[some]))
-                given = some, rows.indptr, rows.indices, rows.data, firing.columns
+                given = some, rows.indptr, rows.indices, rows.data, firing
                 count += _carried(c, concepts.end[c], *given, absorbers.first, absorbers.lowest, part[j])
             share[c] = count / concepts.size[c]
     return share
@@ -107,7 +109,7 @@ def _absorbed(c: int, firing: Firing, concepts: Concepts, matches: Matches, abso
     """Return the positions of a concept where its feature is silent and an absorber fires."""
     start, stop = int(concepts.start[c]), int(concepts.stop[c])
     fires_on = np.empty(firing.fired[matches.feature[c]], np.int32)
-    decode(matches.feature[c], firing.columns, fires_on)
+    decode(matches.feature[c], firing, fires_on)
     absorbed = absorbers.deepest[start:stop] >= c
     absorbed[fires_on[(fires_on >= start) & (fires_on < stop)] - start] = False
     return np.flatnonzero(absorbed) + start

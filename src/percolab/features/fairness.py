@@ -6,10 +6,13 @@ All are about the same concepts over some rows: `Members` says which rows each c
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import scipy.sparse
 from numpy.typing import NDArray
+from scipy.optimize import linear_sum_assignment
+from scipy.stats import rankdata
 
 from percolab.features.codes import SparseCodes
 from percolab.features.concepts import Labels, find_truth
@@ -20,10 +23,6 @@ from percolab.features.thresholds import GOOD, SUMMARY_RATIO
 from percolab.ground.arrays import Floats, Ints
 from percolab.ground.parallel import thread_count
 
-if TYPE_CHECKING:
-    import scipy.sparse
-
-
 #: Shares of its firing rows on which a feature still fires, of which the best is chosen.
 SHARES = (1.0, 0.75, 0.5, 0.35, 0.2, 0.1, 0.05, 0.02)
 SHRINKAGE = 1e-3  #: Of covariances, relative to their mean diagonal.
@@ -32,8 +31,6 @@ MOST_FITTED = 50_000  #: Rows that a linear reading is fitted on.
 
 def sparse(codes: Any) -> scipy.sparse.csr_array:
     """Return codes of any kind as a SciPy array by rows."""
-    import scipy.sparse
-
     return scipy.sparse.csr_array(as_codes(codes).take(slice(None)))
 
 
@@ -74,8 +71,6 @@ class Members:
     @classmethod
     def of(cls, labels: Labels, latents: Ints) -> Members:
         """Return the rows of these latents."""
-        import scipy.sparse
-
         start, stop = labels.intervals(latents)
         order = np.argsort(labels.label, kind="stable")
         rows = [order[lo:hi] for lo, hi in zip(start, stop, strict=True)]
@@ -130,8 +125,6 @@ class Counts:
 
 def one_to_one(f1: Floats) -> Floats:
     """Return the F1 of each concept under the assignment of features to concepts with the largest sum; 0 for none."""
-    from scipy.optimize import linear_sum_assignment
-
     concept, feature = linear_sum_assignment(f1, maximize=True)
     values = np.zeros(len(f1))
     values[concept] = f1[concept, feature]
@@ -140,8 +133,6 @@ def one_to_one(f1: Floats) -> Floats:
 
 def auc(values: Any, inside: Ints) -> float:
     """Return the probability that a row inside has a larger value than one outside, ties counted half."""
-    from scipy.stats import rankdata
-
     n, m = values.size, inside.size
     if not 0 < m < n:
         return float("nan")
@@ -169,8 +160,6 @@ def _cosines(a: Floats, b: Floats) -> Floats:
 
 def mcc(a: Floats, b: Floats) -> float:
     """Return the mean absolute cosine of two sets of vectors under the best one-to-one matching, as in SAELens."""
-    from scipy.optimize import linear_sum_assignment
-
     cosine = _cosines(a, b)
     return float(cosine[linear_sum_assignment(cosine, maximize=True)].mean())
 

@@ -8,7 +8,6 @@ Beside that, packing takes the bits of one block of features.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -26,19 +25,8 @@ PACKED_WORDS = 256  #: Words of a task that packs: 16,384 rows of a block of fea
 LISTED = 32
 
 
-class Columns(NamedTuple):
-    """The columns of a `Firing`, as kernels take them."""
-
-    fired: Ints
-    slot: Ints
-    first: Ints
-    positions: NDArray[np.int32]
-    words: NDArray[np.uint64]
-
-
-@dataclass(frozen=True, eq=False)
-class Firing:
-    """The firing rows of every feature, over positions 0 … n_rows - 1."""
+class Firing(NamedTuple):
+    """The firing rows of every feature, over positions 0 … n_rows - 1; kernels take it as it is."""
 
     n_rows: int
     fired: Ints  #: (F,) number of rows each fires on
@@ -46,11 +34,6 @@ class Firing:
     first: Ints  #: (F+1,) its list is positions[first[f] : first[f + 1]]
     positions: NDArray[np.int32]
     words: NDArray[np.uint64]
-
-    @property
-    def columns(self) -> Columns:
-        """What kernels take."""
-        return Columns(self.fired, self.slot, self.first, self.positions, self.words)
 
 
 def pack(codes: Codes, order: Ints, threshold: Floats, threads: int) -> Firing:

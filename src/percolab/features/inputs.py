@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import wraps
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,7 +19,7 @@ from percolab.ground import foreign_files, memory
 from percolab.ground.arrays import Floats, Ints
 from percolab.ground.foreign_files import as_csr, from_archive
 from percolab.ground.text import shown
-from percolab.ground.validation import check_choice, check_index, check_numbers, indices
+from percolab.ground.validation import check_choice, check_finite, check_index, check_numbers, check_shape, indices
 from percolab.model.forest import Forest
 
 if TYPE_CHECKING:
@@ -185,6 +187,25 @@ def as_array(values: Any) -> NDArray[Any]:
     return np.asarray(values)
 
 
+def on_gpu(values: Any) -> bool:
+    """Return whether values are a tensor that is not on the CPU."""
+    return hasattr(values, "detach") and values.device.type != "cpu"
+
+
+def also_on_gpu(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Let a function leave tensors on a GPU to the function of its name in `on_torch`, which computes there."""
+
+    @wraps(function)
+    def either(values: Any, *given: Any) -> Any:
+        if not on_gpu(values):
+            return function(values, *given)
+        from percolab.features import on_torch
+
+        return getattr(on_torch, function.__name__)(values, *given)
+
+    return either
+
+
 def as_numbers(name: str, values: Any) -> NDArray[Any]:
     """Return `as_array`, if that is possible and gives numbers."""
     try:
@@ -239,11 +260,9 @@ def check_decoder(directions: Any, bias: Any, activations: Any, shape: tuple[int
     if vectors.shape != (shape[1], acts.shape[1]):
         raise ValueError(f"directions must have shape {(shape[1], acts.shape[1])}, (features, d), got {vectors.shape}")
     offset = as_numbers("bias", np.zeros(acts.shape[1]) if bias is None else bias)
-    if offset.shape != (acts.shape[1],):
-        raise ValueError(f"bias must have shape ({acts.shape[1]},), got {offset.shape}")
+    check_shape("bias", offset, acts.shape[1:])
     with np.errstate(over="ignore"):  # of numbers that no double holds
         vectors, offset = vectors.astype(np.float64, copy=False), offset.astype(np.float64, copy=False)
     for name, values in (("directions", vectors), ("bias", offset), ("activations", acts)):
-        if not np.isfinite(values).all():
-            raise ValueError(f"{name} must be finite, got NaN or infinity")
+        check_finite(name, values)
     return Decoder(vectors, offset, acts)

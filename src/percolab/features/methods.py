@@ -3,6 +3,8 @@
 A method is any class with ``fit(activations)``, which returns the method, and ``encode(activations)``, which returns
 codes as `score` takes them: (rows, features), not negative. Where codes @ directions + bias gives the activations back,
 it has ``directions`` (features, d) and ``bias`` (d,) after the fit; else these are None or not there.
+
+Given a tensor on a GPU, all but ICA compute there; dense codes are then a tensor too.
 """
 
 from __future__ import annotations
@@ -20,10 +22,10 @@ from percolab.features.chance import permuted
 from percolab.features.codes import BLOCK_CELLS
 from percolab.features.concepts import Labels, find_truth
 from percolab.features.directions import concept_directions
-from percolab.features.inputs import Asked, as_array, find_labels
+from percolab.features.inputs import Asked, also_on_gpu, as_array, find_labels, on_gpu
 from percolab.features.thresholds import SUMMARY_RATIO
 from percolab.ground.extras import needing
-from percolab.ground.validation import check_integer, check_probability, check_seed
+from percolab.ground.validation import check_finite, check_integer, check_probability, check_seed
 from percolab.model.latent_groups import check_ratio
 
 if TYPE_CHECKING:
@@ -70,12 +72,14 @@ class KMeans(Decodes):
         seed, self._model = check_seed("seed", self.seed), None
         on_gpu = self._on_gpu(activations)
         if on_gpu is None:
-            self._model = self._by_sklearn(seed).fit(self._enough(check_activations(activations)))
+            values = _check_rows("n_features", self.n_features, check_activations(activations))
+            self._model = self._by_sklearn(seed).fit(values)
             self.directions = self._model.cluster_centers_
         else:
             from percolab.features import on_torch
 
-            self._model = on_torch.fit_centres(self._enough(on_gpu), self.n_features, seed, self.max_iterations)
+            _check_rows("n_features", self.n_features, on_gpu)
+            self._model = on_torch.fit_centres(on_gpu, self.n_features, seed, self.max_iterations)
             self.directions = as_array(self._model)
         self.bias = np.zeros(self.directions.shape[1])
         return self
@@ -86,9 +90,6 @@ class KMeans(Decodes):
         if self.batch_size is None:
             return cluster.KMeans(**given)
         return cluster.MiniBatchKMeans(batch_size=self.batch_size, **given)
-
-    def _enough(self, values: Any) -> Any:
-        return _check_rows("n_features", self.n_features, values)
 
     def _on_gpu(self, activations: Any) -> Any:
         """Return the activations as a tensor on the GPU that is asked for or that they are on, None if there is none.
@@ -151,7 +152,7 @@ class _Components(Decodes):
         self.directions, self.bias = np.concatenate([vectors, -vectors]), mean
         return self
 
-    def encode(self, activations: Any) -> Floats:
+    def encode(self, activations: Any) -> Any:
         """Return the positive parts of all components, then the negative parts."""
         _fitted(self)
         return signed_halves(self._model.transform(check_activations(activations)))
@@ -159,18 +160,34 @@ class _Components(Decodes):
 
 @dataclass
 class PCA(_Components):
-    """Principal components (scikit-learn), each in two halves: where it is positive, and where it is negative."""
+    """Principal components, each in two halves: where it is positive, and where it is negative.
+
+    By scikit-learn, or on a GPU from the covariance of the rows, exactly.
+    """
 
     def fit(self, activations: Any) -> Self:
         """Find the components."""
+        if on_gpu(activations):
+            from percolab.features import on_torch
+
+            values = _check_rows("n_components", self.n_components, where_they_are(activations))
+            self._model = None
+            return self._decode_by(*on_torch.principal_components(values, self.n_components))
         model = _sklearn("decomposition").PCA(self.n_components, random_state=self.seed)
         self._model = self._fit(model, activations)
         return self._decode_by(self._model.components_, self._model.mean_)
 
+    def encode(self, activations: Any) -> Any:
+        """Return the positive parts of all components, then the negative parts."""
+        vectors, mean = _fitted(self)
+        if self._model is not None and not on_gpu(activations):
+            return super().encode(activations)
+        return signed_halves(projections(where_they_are(activations), vectors[: len(vectors) // 2], mean))
+
 
 @dataclass
 class ICA(_Components):
-    """Independent components (scikit-learn's FastICA), each in two halves by its sign."""
+    """Independent components (scikit-learn's FastICA), each in two halves by its sign; always on the CPU."""
 
     max_iterations: int = 500
     tolerance: float = 1e-3
@@ -196,16 +213,16 @@ class Neurons(Decodes):
 
     def fit(self, activations: Any) -> Self:
         """See whether activations are signed."""
-        values = check_activations(activations)
+        values = where_they_are(activations)
         self._halves = bool((values < 0).any()) if self.signed is None else self.signed
         unit = np.eye(values.shape[1])
         self.directions, self.bias = np.concatenate([unit, -unit]) if self._halves else unit, np.zeros(len(unit))
         return self
 
-    def encode(self, activations: Any) -> Floats:
+    def encode(self, activations: Any) -> Any:
         """Return the activations, in halves where they are signed."""
         _fitted(self)
-        values = check_activations(activations)
+        values = where_they_are(activations)
         return signed_halves(values) if self._halves else values
 
 
@@ -214,18 +231,17 @@ class _Projections(Decodes):
 
     k: int
 
-    def _project_on(self, vectors: Floats, values: Floats) -> Self:
+    def _project_on(self, vectors: Floats, values: Any) -> Self:
         check_integer("k", self.k, 1)
         self.directions = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
-        self.bias = values.mean(axis=0, dtype=np.float64)
+        self.bias = as_array(values.double().mean(0)) if on_gpu(values) else values.mean(axis=0, dtype=np.float64)
         return self
 
     def encode(self, activations: Any) -> Any:
         """Return at most k codes per row."""
         vectors, mean = _fitted(self)
-        k = check_integer("k", self.k, 1)
-        values = check_activations(activations)
-        return in_blocks(values, len(vectors), lambda rows: largest((rows - mean) @ vectors.T, k))
+        k, values = check_integer("k", self.k, 1), where_they_are(activations)
+        return in_blocks(values, len(vectors), lambda rows: largest(projections(rows, vectors, mean), k))
 
 
 @dataclass
@@ -238,7 +254,7 @@ class RandomDictionary(_Projections):
 
     def fit(self, activations: Any) -> Self:
         """Take the mean and draw the directions."""
-        values = check_activations(activations)
+        values = where_they_are(activations)
         shape = check_integer("n_features", self.n_features, 1), values.shape[1]
         drawn = np.random.default_rng(check_seed("seed", self.seed)).standard_normal(shape)
         return self._project_on(drawn, values)
@@ -258,7 +274,7 @@ class TrueDirections(_Projections):
 
     def fit(self, activations: Any) -> Self:
         """Find the directions of all concepts but the tops."""
-        values = check_activations(activations)
+        values = where_they_are(activations)
         known = find_truth(self.labels, check_integer("min_size", self.min_size, 2), SUMMARY_RATIO)
         vectors = concept_directions(known, values)
         vectors = vectors[np.isfinite(vectors).all(1) & (np.linalg.norm(vectors, axis=1) > 0)]
@@ -344,20 +360,29 @@ def _columns(rows: Sequence[NDArray[np.int64]], n: int) -> scipy.sparse.csr_arra
     return scipy.sparse.csc_array(parts, shape=(n, len(rows))).tocsr()
 
 
+@also_on_gpu
 def signed_halves(values: Floats) -> Floats:
     """Return the positive parts of all columns, then the negative parts: twice the columns, none negative."""
     return np.concatenate([np.maximum(values, 0), np.maximum(-values, 0)], axis=1)
 
 
-def in_blocks(values: Floats, n_features: int, encode: Callable[[Floats], Floats]) -> Any:
-    """Return the codes that a function gives for all rows, some at a time, as a sparse array."""
+def projections(values: Any, vectors: Floats, mean: Floats) -> Any:
+    """Return (rows, vectors) how far rows reach from the mean along vectors, where the rows are."""
+    like = getattr(values, "new_tensor", np.asarray)
+    return (values - like(mean)) @ like(vectors).T
+
+
+@also_on_gpu
+def in_blocks(values: Any, n_features: int, encode: Callable[[Any], Any]) -> Any:
+    """Return the codes that a function gives for all rows, some at a time: a sparse array; on a GPU, a dense tensor."""
     import scipy.sparse
 
     step = max(1, BLOCK_CELLS // n_features)
     blocks = (encode(values[lo : lo + step]) for lo in range(0, len(values), step))
-    return scipy.sparse.vstack([scipy.sparse.csr_array(block) for block in blocks], format="csr")
+    return scipy.sparse.vstack([scipy.sparse.csr_array(as_array(block)) for block in blocks], format="csr")
 
 
+@also_on_gpu
 def largest(values: Floats, k: int) -> Floats:
     """Return the k largest positive values of each row, and 0 elsewhere."""
     kept = np.maximum(values, 0)
@@ -373,17 +398,22 @@ def _fitted(method: Decodes) -> tuple[Floats, Floats]:
     return method.directions, method.bias
 
 
+@also_on_gpu
+def where_they_are(activations: Any) -> Any:
+    """Return `check_activations`, or of a tensor on a GPU a tensor there."""
+    return check_activations(activations)
+
+
 def check_activations(activations: Any) -> Floats:
     """Return activations (rows, d) as a finite array of floats, on the CPU."""
     values = as_array(activations)
     if values.ndim != 2 or values.dtype.kind not in "biuf":
         raise ValueError(f"activations must be numbers of shape (rows, d), got {values.dtype} of shape {values.shape}")
-    if not np.isfinite(values).all():
-        raise ValueError("activations must be finite, got NaN or infinity")
+    check_finite("activations", values)
     return values if values.dtype.kind == "f" else values.astype(np.float64)
 
 
-def _check_rows(name: str, count: int, values: Floats) -> Floats:
+def _check_rows(name: str, count: int, values: Any) -> Any:
     most = len(values) if name == "n_features" else min(values.shape)
     if check_integer(name, count, 1) > most:
         raise ValueError(f"{name} must be at most {most} for activations of shape {values.shape}, got {count}")

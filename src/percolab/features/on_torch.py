@@ -1,21 +1,24 @@
-"""On a GPU: codes, packed there to the same bits as by the compiled kernels; and k-means.
+"""On a GPU: codes, packed there to the same bits as by the compiled kernels; linear methods; and k-means.
 
-Nothing imports this module until codes on a device are given, or k-means on one is asked for.
+Nothing imports this module until codes or activations on a device are given, or k-means on one is asked for.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
+import scipy.sparse
 import torch
 from numpy.typing import NDArray
 
 from percolab.features.bits import WORD, words_for
 from percolab.features.codes import DeviceCodes
 from percolab.ground.arrays import Floats, Ints
+from percolab.ground.devices import on_device
 
+CELLS = 1 << 28  #: Codes, or distances, that are made at once.
 DEVICE_BYTES = {"cpu": 1 << 26, "cuda": 1 << 31}  #: Memory for one block of features, 8 bytes per cell.
 
 
@@ -29,8 +32,6 @@ class TorchCodes(DeviceCodes):
 
     def take(self, rows: Ints | slice) -> Any:
         """Return some rows on the CPU, as a CSR array: of sparse codes little is then moved."""
-        import scipy.sparse
-
         block = self.tensor[rows if isinstance(rows, slice) else torch.from_numpy(rows).to(self.device)]
         row, column = torch.nonzero(block, as_tuple=True)
         parts = (block[row, column].double(), column, torch.bincount(row, minlength=len(block)).cumsum(0))
@@ -65,21 +66,69 @@ class TorchCodes(DeviceCodes):
             yield held.numpy().view(np.uint64)
 
 
+# ---------------------------------------------------------------------- linear methods
+#
+# What `methods` and `directions` compute from arrays, for tensors: the functions that `inputs.also_on_gpu` calls.
+
+
+def as_rows(activations: Any, device: torch.device) -> torch.Tensor:
+    """Return activations (rows, d), an array or a tensor, as finite numbers on the device, float32."""
+    values = activations.detach() if isinstance(activations, torch.Tensor) else np.asarray(activations)
+    if values.ndim != 2:
+        raise ValueError(f"activations must have shape (rows, d), got {tuple(values.shape)}")
+    return on_device("activations", values, device, torch.float32)
+
+
+def where_they_are(activations: torch.Tensor) -> torch.Tensor:
+    """Return `as_rows` on the device of the activations."""
+    return as_rows(activations, activations.device)
+
+
+def in_blocks(values: torch.Tensor, n_features: int, encode: Callable[[torch.Tensor], torch.Tensor]) -> torch.Tensor:
+    """Return the codes that a function gives for all rows, some at a time."""
+    codes, step = values.new_empty(len(values), n_features), max(1, CELLS // n_features)
+    for rows, out in zip(values.split(step), codes.split(step), strict=True):
+        out.copy_(encode(rows))
+    return codes
+
+
+def signed_halves(values: torch.Tensor) -> torch.Tensor:
+    """Return the positive parts of all columns, then the negative parts."""
+    return torch.cat([values.clamp(min=0), (-values).clamp(min=0)], 1)
+
+
+def largest(values: torch.Tensor, k: int) -> torch.Tensor:
+    """Return the k largest positive values of each row, and 0 elsewhere."""
+    top = values.clamp(min=0).topk(min(k, values.shape[1]))
+    return torch.zeros_like(values).scatter_(1, top.indices, top.values)
+
+
+def principal_components(values: torch.Tensor, count: int) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Return components (count, d), the largest entry of each positive as in scikit-learn, and the mean of the rows."""
+    mean = values.mean(0, dtype=torch.float64)
+    centred = values.double() - mean
+    vectors = torch.linalg.eigh(centred.T @ centred).eigenvectors.flip(1)[:, :count].T
+    vectors = vectors * vectors.gather(1, vectors.abs().argmax(1, keepdim=True)).sign()
+    return tuple(part.to(values.dtype).cpu().numpy() for part in (vectors, mean))  # type: ignore[return-value]
+
+
+def interval_sums(values: torch.Tensor, order: Ints, start: Ints, stop: Ints) -> NDArray[Any]:
+    """Return the sum of ``values[order]`` over each interval of positions, in float64 by prefix sums."""
+    centre = values.mean(0, dtype=torch.float64)
+    ordered = values[torch.from_numpy(order).to(values.device)].double() - centre
+    below = torch.nn.functional.pad(ordered.cumsum(0), (0, 0, 1, 0))
+    first, last = (torch.from_numpy(edge).to(values.device) for edge in (start, stop))
+    return (below[last] - below[first] + (last - first)[:, None] * centre).cpu().numpy()
+
+
 # ---------------------------------------------------------------------- k-means
 #
 # k-means, for which scikit-learn does not use a GPU: k-means++ (Arthur and Vassilvitskii 2007), then Lloyd's steps.
 # The same seed gives the same clusters on the same machine.
 
 
-DISTANCES = 1 << 28  #: Distances that are held at once.
 #: Steps end when centres have moved by less than this share of the variance of the rows, as in scikit-learn.
 TOLERANCE = 1e-4
-
-
-def as_rows(activations: Any, device: torch.device) -> torch.Tensor:
-    """Return activations, an array or a tensor, as a tensor on the device, float32."""
-    values = activations if isinstance(activations, torch.Tensor) else np.require(activations, requirements="W")
-    return torch.as_tensor(values).detach().to(device, torch.float32)
 
 
 def fit_centres(values: torch.Tensor, n_clusters: int, seed: int, iterations: int) -> torch.Tensor:
@@ -114,7 +163,7 @@ def plus_plus(rows: torch.Tensor, n_clusters: int, generator: torch.Generator) -
 def nearest(rows: torch.Tensor, centres: torch.Tensor, k: int = 1) -> torch.Tensor:
     """Return (n, k) the nearest centres of each row; of one, the lowest of equals."""
     squares = centres.square().sum(1)
-    step = max(1, DISTANCES // len(centres))
+    step = max(1, CELLS // len(centres))
     distances = (torch.addmm(squares, part, centres.T, alpha=-2) for part in rows.split(step))
     if k == 1:
         return torch.cat([part.argmin(1, keepdim=True) for part in distances])

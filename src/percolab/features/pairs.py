@@ -46,7 +46,7 @@ def find_pairs(firing: Firing, truth: ConceptIntervals, matches: Matches, thread
     the rows that the best feature fires on, and if 2 z / (fired + z) is at least δ above the best F1. Later unions
     fire on more rows and have a higher F1, so what fails here fails for good.
     """
-    concepts, edges, size = truth.concepts, truth.edges, truth.concepts.size
+    concepts, size = truth.concepts, truth.concepts.size
     spread = np.where(matches.feature < 0, 0, firing.fired[matches.feature]) + size
     least_hits = np.ceil(LEAST_RAISE / 2 * spread * (1 - SLACK)).astype(np.int64)
     most_fired = np.floor(2 * size / (matches.f1 + LEAST_RAISE) * (1 + SLACK)).astype(np.int64) - size
@@ -55,10 +55,9 @@ def find_pairs(firing: Firing, truth: ConceptIntervals, matches: Matches, thread
     ranges = even_ranges(firing.fired.size, threads)
     recovering = np.zeros((len(ranges), len(concepts)), np.int64)
     limits = least_hits, most_fired, matches.feature, concepts.summarised
-    places = edges.edges, edges.start, edges.stop, edges.bin, size
     tables_of: list[list[tuple[Table, Table]]] = [[] for _ in ranges]
     tasks: list[Task] = [
-        (_collect, (tables_of[i], *ends, firing.columns, *places, *limits, recovering[i], recovered))
+        (_collect, (tables_of[i], *ends, firing, *truth.edges, size, *limits, recovering[i], recovered))
         for i, ends in enumerate(ranges)
     ]
     run(tasks, threads)

@@ -185,10 +185,8 @@ def make(asked: Entry, seed: int, device: str, width: int | None = None) -> Any:
 
 def source(asked: Entry) -> str | None:
     """Return the sha256 of the file that defines a user's method; percolab's own are known by its version."""
-    if asked.method in CLASSES:
-        return None
     kind: Any = find_method(asked.method)
-    return _file_digest(kind)
+    return None if asked.method in CLASSES else _file_digest(kind)
 
 
 @cache

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 BINNED = ("size", "depth", "fom")
 COUNTS = ("concepts", "features", "dead", "dense")
+#: Columns of the table by size.
+BY_SIZE = ("concepts", "recovery", "chance", "recovered", "splitting", "absorption", "absorption_null")
 #: What the names in a summary mean, for pages.
 MEANINGS = (
     "Recovery is the mean over concepts of the best F1 of any feature, recovered the share above 0.8; chance is "
@@ -130,16 +132,18 @@ class Score:
 
         return draw_score(self)
 
+    def size_table(self) -> list[list[str]]:
+        """Return the means by size as a table of text, its head first."""
+        lines = [["rows of a concept", *(name.replace("_", " ") for name in BY_SIZE)]]
+        for _, row in self.by("size").iterrows():
+            ends = f"{row['from']:,.0f} to {row['to'] - 1:,.0f}"
+            lines.append([ends, *(number(name, row[name]) for name in BY_SIZE)])
+        return lines
+
     def _repr_html_(self) -> str:
         known = {name: value for name, value in self.summary.items() if not np.isnan(value)}
         lines = [(name.replace("_", " "), number(name, value)) for name, value in known.items()]
-        sizes = self.by("size")
-        columns = ["concepts", "recovery", "chance", "recovered", "splitting", "absorption", "absorption_null"]
-        head = ["rows", *(name.replace("_", " ") for name in columns)]
-        body = [
-            [f"{row['from']:,.0f} to {row['to'] - 1:,.0f}", *(number(name, row[name]) for name in columns)]
-            for _, row in sizes.iterrows()
-        ]
+        head, *body = self.size_table()
         title = f"{len(self.features):,} features against {self.counted}"
         summary, by_size = pages.table(lines, numbers=[1]), pages.table(body, head, numbers=range(1, len(head)))
         control = pages.paragraph(f"{CONTROL.capitalize()}.")

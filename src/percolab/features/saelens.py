@@ -21,7 +21,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from percolab.ground.devices import on_device, recorded, tf32, warmed_up
+from percolab.features.codes import BLOCK_CELLS
+from percolab.features.methods import in_blocks
+from percolab.ground.devices import recorded, tf32, warmed_up
 from percolab.ground.extras import needing
 from percolab.ground.progress import Progress
 
@@ -32,18 +34,9 @@ with needing("this method needs", "sae", "SAELens"), warnings.catch_warnings():
     from sae_lens.saes.sae import TrainStepInput
     from sae_lens.saes.topk_sae import act_times_W_dec
 
-ENCODED_CELLS = {"cpu": 1 << 24, "cuda": 1 << 28}  #: Codes that are made at once.
 SOFT = 0.8  #: Least cosine of a decoder vector with its start, where the decoder is softly frozen.
 COUNTED_STEPS = 2000  #: Steps after which SAELens begins anew to count how many features fire on a row.
 WARM_UP = 3  #: Steps of a kind that are taken before it is recorded as a CUDA graph.
-
-
-def as_tensor(activations: Any, device: torch.device) -> torch.Tensor:
-    """Return activations (rows, d) on the device, float32."""
-    values = activations.detach() if isinstance(activations, torch.Tensor) else np.asarray(activations)
-    if values.ndim != 2:
-        raise ValueError(f"activations must have shape (rows, d), got {tuple(values.shape)}")
-    return on_device("activations", values, device, torch.float32)
 
 
 def batches(values: torch.Tensor, batch_size: int, seed: int) -> Iterator[torch.Tensor]:
@@ -131,8 +124,8 @@ class Training:
         self.optimizer = torch.optim.Adam(sae.parameters(), rate, fused=True, capturable=device.type == "cuda")
         self.batch = torch.zeros(size, sae.cfg.d_in, device=device, dtype=dtype)
         self.loss = torch.zeros((), device=device, dtype=dtype)
+        #: (features,) steps since each one fired, and rows that it fired on
         self.silent, self.fired = torch.zeros(2, sae.cfg.d_sae, device=device)
-        """(features,) steps since each one fired, and rows that it fired on"""
         self.start = sae.W_dec.detach().clone() if soft else None
         self.coefficients = {name: torch.zeros((), device=device) for name in sae.get_coefficients()}
         self.window = max(1, steps // 10)
@@ -248,17 +241,8 @@ def for_use(sae: Any, device: str) -> Any:
 
 def encode(sae: Any, values: torch.Tensor) -> Any:
     """Return the codes of rows: a dense tensor on a GPU, a SciPy sparse array elsewhere."""
-    step = max(1, ENCODED_CELLS.get(values.device.type, 1 << 24) // sae.cfg.d_sae)
     with torch.no_grad():
-        if values.device.type != "cpu":
-            codes = torch.empty(len(values), sae.cfg.d_sae, device=values.device)
-            for lo in range(0, len(values), step):
-                codes[lo : lo + step] = sae.encode(values[lo : lo + step])
-            return codes
-        import scipy.sparse
-
-        parts = [scipy.sparse.csr_array(sae.encode(part).numpy()) for part in values.split(step)]
-        return scipy.sparse.vstack(parts, format="csr")
+        return in_blocks(values, sae.cfg.d_sae, sae.encode)
 
 
 def decoder(sae: Any) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
@@ -266,7 +250,7 @@ def decoder(sae: Any) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
     with torch.no_grad():
         bias = sae.decode(torch.zeros(1, sae.cfg.d_sae, device=sae.device))[0]
         # Some divide codes by the decoder's norms, so ask it rather than read W_dec.
-        step = max(1, ENCODED_CELLS["cpu"] // sae.cfg.d_sae)
+        step = max(1, BLOCK_CELLS // sae.cfg.d_sae)
         parts = [sae.decode(one_hot) - bias for one_hot in _one_hot(sae.cfg.d_sae, step, sae.device)]
     return torch.cat(parts).cpu().numpy(), bias.cpu().numpy()
 
@@ -276,11 +260,6 @@ def _one_hot(count: int, step: int, device: Any) -> Iterator[torch.Tensor]:
     for lo in range(0, count, step):
         at = torch.arange(lo, min(lo + step, count), device=device)
         yield torch.nn.functional.one_hot(at, count).float()
-
-
-def save(sae: Any, path: str | os.PathLike[str]) -> None:
-    """Write an autoencoder in SAELens' format: cfg.json and sae_weights.safetensors."""
-    sae.save_model(os.fspath(path))
 
 
 def load(path: str | os.PathLike[str], device: str) -> Any:

@@ -59,10 +59,10 @@ class SparseAutoencoder(Decodes):
         if self.frozen is not None:
             check_choice("frozen", self.frozen, ("decoder", "encoder", "soft"))
         options = self.options()
-        from percolab.features import saelens
+        from percolab.features import on_torch, saelens
         from percolab.ground.devices import choose_device
 
-        values = saelens.as_tensor(activations, choose_device(self.device))
+        values = on_torch.as_rows(activations, choose_device(self.device))
         return self._take(
             saelens.train(
                 values, self.architecture, options, n_features=self.n_features, frozen=self.frozen, steps=self.steps,
@@ -80,9 +80,9 @@ class SparseAutoencoder(Decodes):
         """Return the codes: a dense tensor where it is on a GPU, else a SciPy sparse array."""
         if self.sae is None:
             raise ValueError(f"{type(self).__name__} must be fitted before it encodes")
-        from percolab.features import saelens
+        from percolab.features import on_torch, saelens
 
-        return saelens.encode(self.sae, saelens.as_tensor(activations, self.sae.device))
+        return saelens.encode(self.sae, on_torch.as_rows(activations, self.sae.device))
 
     def l0(self, activations: Any) -> float:
         """Return how many features fire on a row, on average."""
@@ -98,9 +98,7 @@ class SparseAutoencoder(Decodes):
         """Write it to a directory in SAELens' format, which ``sae_lens.SAE.load_from_disk`` reads."""
         if self.sae is None:
             raise ValueError(f"{type(self).__name__} must be fitted before it is saved")
-        from percolab.features import saelens
-
-        saelens.save(self.sae, path)
+        self.sae.save_model(os.fspath(path))
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], device: str = "auto") -> Self:

@@ -18,14 +18,7 @@ from percolab.features.concepts import ConceptIntervals, Concepts, find_truth
 from percolab.features.counting import Matches, match
 from percolab.features.directions import carried, concept_directions, cosines, explained_variance
 from percolab.features.firing import Firing, pack
-from percolab.features.inputs import (
-    Asked,
-    Decoder,
-    as_codes,
-    check_decoder,
-    check_threshold,
-    find_labels,
-)
+from percolab.features.inputs import Asked, as_codes, check_decoder, check_threshold, find_labels
 from percolab.features.pairs import Pairs, find_pairs
 from percolab.features.result import Score, concept_means, feature_means, summarised
 from percolab.features.thresholds import DENSE, MIN_SIZE, SUMMARY_RATIO
@@ -152,10 +145,10 @@ def score(
         done("absorption")
         extra = {"l0": float(firing.fired.sum() / firing.n_rows)}
         if decoder is not None:
-            columns |= _direction_columns(decoder, table, firing, known, matches, absorbers)
-            extra["explained_variance"] = explained_variance(
-                table, decoder.directions, decoder.bias, decoder.activations
-            )
+            vectors, toward = decoder.directions, concept_directions(known, decoder.activations)
+            columns["cosine"] = cosines(vectors, toward, matches.feature)
+            columns["absorption_carried"] = carried(table, firing, known, matches, absorbers, vectors, toward)
+            extra["explained_variance"] = explained_variance(table, vectors, decoder.bias, decoder.activations)
         done("directions")
         settings: dict[str, Any] = {"rows": firing.n_rows, "min_size": int(min_size), "ratio": float(ratio)}
         settings |= {"threshold": _plain(limit), "draws": n_draws, "seed": key}
@@ -226,16 +219,6 @@ def _concept_columns(
         "recovering": pairs.recovering,
         "upper": np.where(concepts.upper < 0, -1, concepts.latent[concepts.upper]),
         "summarised": concepts.summarised,
-    }
-
-
-def _direction_columns(
-    decoder: Decoder, codes: Codes, firing: Firing, truth: ConceptIntervals, matches: Matches, absorbers: Absorbers
-) -> dict[str, NDArray[Any]]:
-    u = concept_directions(truth, decoder.activations)
-    return {
-        "cosine": cosines(decoder.directions, u, matches.feature),
-        "absorption_carried": carried(codes, firing, truth, matches, absorbers, decoder.directions, u),
     }
 
 

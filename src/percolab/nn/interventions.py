@@ -9,7 +9,7 @@ outer one acts first. A module whose output is a tuple is changed in the tuple's
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from typing import Any
 
@@ -26,10 +26,9 @@ LISTED = 12  #: Most module names in a message.
 _CLEAN = ContextVar("_CLEAN", default=False)  #: Whether interventions are suspended, for the run of a source.
 
 
-@contextmanager
 def steer(
     model: nn.Module, layer: str, direction: Any, dose: float | torch.Tensor = 1.0, *, positions: Any = None
-) -> Iterator[None]:
+) -> AbstractContextManager[None]:
     """Add dose times direction to the output of a layer.
 
     Parameters
@@ -63,12 +62,12 @@ def steer(
         _check_width("direction", vector, layer, output)
         return output + (times * vector.to(output.device)).to(output.dtype)
 
-    with _changed(model, layer, change, positions):
-        yield
+    return _changed(model, layer, change, positions)
 
 
-@contextmanager
-def ablate(model: nn.Module, layer: str, directions: Any, to: Any = "zero", *, positions: Any = None) -> Iterator[None]:
+def ablate(
+    model: nn.Module, layer: str, directions: Any, to: Any = "zero", *, positions: Any = None
+) -> AbstractContextManager[None]:
     """Remove from the output of a layer its component in the span of directions, or replace it by a mean's.
 
     Parameters
@@ -99,8 +98,7 @@ def ablate(model: nn.Module, layer: str, directions: Any, to: Any = "zero", *, p
     def change(output: torch.Tensor) -> torch.Tensor:
         return span.replace(layer, output, mean.to(output))
 
-    with _changed(model, layer, change, positions):
-        yield
+    return _changed(model, layer, change, positions)
 
 
 @contextmanager

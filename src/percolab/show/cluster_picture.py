@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from percolab.corpora.collection import StoredDocuments
 from percolab.corpora.corpus import Corpus
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 #: Share of a cluster's points below which a latent is not drawn in the tree: it would be too narrow to be seen.
 SEEN_SHARE = 1 / 250
-BLOCK_ROWS = 1 << 16
+PART_ROWS = 1 << 13
 
 
 def draw(
@@ -77,8 +77,10 @@ def draw(
     matplotlib.figure.Figure
         Not registered with pyplot; save it with ``figure.savefig("cluster.png", dpi=200)``.
     """
-    if isinstance(data, Corpus | StoredDocuments):
-        return _draw_one_document(data, number)
+    if isinstance(data, StoredDocuments):
+        return draw_document(data.corpus, data.recipe.lo + check_index("document", number, len(data.recipe)))
+    if isinstance(data, Corpus):
+        return draw_document(data, number)
     known = truth(data, factor)
     if colour is not None and not isinstance(colour, str):
         colour = latent_colours.of_rows(known, colour)
@@ -89,7 +91,8 @@ def draw(
         if forest.n_points < 2:
             raise ValueError(f"cluster must have at least 2 points to be drawn, got cluster {number} with 1")
         look = _colouring(owner, number, forest, colour, latents, n_groups)
-        plane, share = principal_plane(owner.X, int(owner.forest.cluster_start[number]), forest.n_points)
+        first = int(owner.forest.cluster_start[number])
+        plane, share = principal_components(np.asarray(owner.X[first : first + forest.n_points]))
         space, tree = figure.subplots(1, 2)
         draw_space(space, forest, plane, share, look)
         draw_tree(tree, forest, look)
@@ -103,12 +106,6 @@ def draw(
         of = "" if owner is data else f" of factor {factor or 0}"
         figure.suptitle(f"Cluster {number}{of}: {forest.n_points:,} of {n:,} points in {dim} dimensions", fontsize=12)
     return figure
-
-
-def _draw_one_document(data: Corpus | StoredDocuments, number: int) -> Figure:
-    if isinstance(data, StoredDocuments):
-        return draw_document(data.corpus, data.recipe.lo + check_index("document", number, len(data.recipe)))
-    return draw_document(data, number)
 
 
 def _colouring(
@@ -135,27 +132,39 @@ def _colouring(
 # ---------------------------------------------------------------------- what to draw
 
 
-def principal_plane(X: Any, first: int, n: int) -> tuple[Floats, Floats]:
-    """Return rows first … first + n - 1 in their two principal components, and the variance share of each."""
-    dim = X.shape[1]
-    blocks = [slice(lo, min(lo + BLOCK_ROWS, first + n)) for lo in range(first, first + n, BLOCK_ROWS)]
-    total, square = np.zeros(dim), np.zeros((dim, dim))
-    for rows in blocks:
-        block = np.asarray(X[rows], np.float64)
-        total += block.sum(0)
-        square += block.T @ block
-    mean = total / n
-    axes, share = top_axes(square / n - np.outer(mean, mean))
-    return np.concatenate([(np.asarray(X[rows], np.float64) - mean) @ axes for rows in blocks]), share
+def principal_components(X: NDArray[Any], n_axes: int = 2) -> tuple[Floats, Floats]:
+    """Return rows in their first principal components, and the variance share of each; 0 where there are fewer."""
+    n, dim = X.shape
+    mean = X.mean(axis=0, dtype=np.float64)
+    # In parts: as float64 and without its mean, a sample of many dimensions would be the most that is in memory.
+    parts = [slice(lo, lo + PART_ROWS) for lo in range(0, n, PART_ROWS)]
+    if n < dim:
+        points = X - mean
+        dual, share = top_axes(points @ points.T, n_axes)
+        axes = _signed(points.T @ dual / np.maximum(np.linalg.norm(points.T @ dual, axis=0), np.finfo(float).tiny))
+    else:
+        squares = np.zeros((dim, dim))
+        for part in parts:
+            points = X[part] - mean
+            squares += points.T @ points
+        axes, share = top_axes(squares, n_axes)
+    places = np.zeros((n, n_axes))
+    for part in parts:
+        places[part, : share.size] = (X[part] - mean) @ axes
+    return places, np.pad(share, (0, n_axes - share.size))
 
 
-def top_axes(covariance: Floats) -> tuple[Floats, Floats]:
-    """Return the first two principal axes as columns, and the variance share of each."""
-    variance, vectors = np.linalg.eigh(covariance)
-    axes = vectors[:, [-1, -2]]
-    # An axis has no sign of its own; this choice makes the picture the same everywhere.
-    axes *= np.sign(axes[np.abs(axes).argmax(0), [0, 1]])
-    return axes, np.maximum(variance[[-1, -2]], 0) / max(variance.sum(), np.finfo(float).tiny)
+def top_axes(squares: Floats, n_axes: int = 2) -> tuple[Floats, Floats]:
+    """Return the first principal axes as columns, and the variance share of each, from a covariance or its multiple."""
+    variance, vectors = np.linalg.eigh(squares)
+    known = np.maximum(variance[::-1], 0)
+    return _signed(vectors[:, ::-1][:, :n_axes]), known[:n_axes] / max(known.sum(), np.finfo(float).tiny)
+
+
+def _signed(axes: Floats) -> Floats:
+    """Return axes with a positive largest entry: an axis has no sign, and a picture is then the same everywhere."""
+    largest = axes[np.abs(axes).argmax(axis=0), np.arange(axes.shape[1])]
+    return axes * np.where(largest < 0, -1.0, 1.0)
 
 
 # ---------------------------------------------------------------------- the two panels
@@ -207,7 +216,7 @@ def draw_tree(axes: Axes, forest: Forest, look: Colouring) -> None:
     rank = np.empty(2 * n - 1, np.int64)
     rank[look.tree_order] = np.arange(2 * n - 1)
     order = np.argsort(rank[node])
-    shades = np.concatenate([look.latents, look.leaves])[node][order]
+    shades = np.concatenate([look.latents, look.points])[node][order]
     width = float(np.clip(40 / np.sqrt(len(node)), 0.5, 1.6))
     axes.add_collection(LineCollection(list(corners[order]), colors=shades, linewidths=width))
     axes.plot([(n - 1) / 2], [n], "o", color=TRUNK, markersize=4)

@@ -243,7 +243,7 @@ def _planes(world: Superposed) -> list[str]:
     n = len(world)
     samples = np.sort(np.random.default_rng(SAMPLE_SEED).choice(n, min(n, DRAWN_SAMPLES), replace=False))
     X = np.asarray(world.X[samples], np.float64)
-    plane, _ = cluster_picture.principal_plane(X, 0, len(X))
+    plane, _ = cluster_picture.principal_components(X)
     pictures = []
     for k, factor in enumerate(world.factors):
         y = np.asarray(factor.y)[world.rows[samples, k]]

@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from percolab.dataset.dataset import Dataset
 from percolab.ground.arrays import Floats, Ints
-from percolab.ground.validation import check_choice, check_integer
+from percolab.ground.validation import check_choice, check_finite, check_index
 from percolab.model.forest import Forest
 from percolab.show import style
 from percolab.show.style import PALETTE
@@ -35,9 +35,8 @@ WITHIN = 0.99  #: Share of the values that the colour map tells apart; the rest 
 class Colouring:
     """Colours of a one-cluster forest."""
 
-    points: NDArray[Any]  #: (n,) names or (n, 4) colours
+    points: NDArray[Any]  #: (n,) names or (n, 4) colours; also of the line from a point to its latent, in a tree
     latents: NDArray[Any]  #: (n - 1,) of latents, hence of bonds
-    leaves: NDArray[Any]  #: (n,) of the line from a point to its latent, in a tree
     point_order: Ints  #: in which points are drawn; what matters comes last
     bond_order: Ints
     tree_order: Ints  #: of latents, then of points
@@ -51,21 +50,17 @@ class Colouring:
 
 def by_groups(forest: Forest, groups: Ints, labels: Sequence[str] = ()) -> Colouring:
     """Colour what is inside of some latents of a one-cluster forest; of nested ones the smallest counts."""
-    n = forest.n_points
-    group = point_groups(forest, groups)
     latent_group = latent_groups(forest, groups)
     # A point is in the group of its latent, unless that is above a group: then it is in none.
-    parent = _latent_of_points(forest)
-    leaf_group = np.where(latent_group[parent] == -2, -1, latent_group[parent])
+    group = np.maximum(latent_group[forest.point_parent], -1)
     # The trunk is drawn last in a tree, since all branches begin there.
-    tree = np.concatenate([latent_group, leaf_group])
+    tree = np.concatenate([latent_group, group])
     return Colouring(
         colours(group),
         colours(latent_group),
-        colours(leaf_group),
         np.argsort(group >= 0, kind="stable"),
         np.argsort(latent_group >= 0, kind="stable"),
-        np.argsort(np.where(tree == -2, n, tree), kind="stable"),
+        np.argsort(np.where(tree == -2, forest.n_points, tree), kind="stable"),
         labels=tuple(zip(PALETTE, labels, strict=False)),
     )
 
@@ -89,38 +84,17 @@ def disjoint_groups(forest: Forest, n_groups: int) -> Ints:
     return np.sort([*kept, *(latent for _, latent in pieces)])
 
 
-def point_groups(forest: Forest, groups: Ints) -> Ints:
-    """Return, for every point of a one-cluster forest, the smallest group it is in; -1 for none."""
-    group = np.full(forest.n_points, -1, np.int64)
-    for k in _largest_first(forest, groups):
-        group[forest.points_of(int(groups[k]))] = k
-    return group
-
-
 def latent_groups(forest: Forest, groups: Ints) -> Ints:
     """Return, for every latent of a one-cluster forest, its group; -1 for none and -2 above a group."""
     start, size = forest.latent_start, forest.latent_size
     group = np.full(forest.n_latents, -1, np.int64)
-    for k in _largest_first(forest, groups):
+    for k in np.argsort(-size[groups], kind="stable"):
         latent = groups[k]
         group[latent : latent + size[latent] - 1] = k
     for latent in groups:
         above = (start <= start[latent]) & (start[latent] + size[latent] <= start + size) & (size > size[latent])
         group[above & (group == -1)] = -2
     return group
-
-
-def _largest_first(forest: Forest, groups: Ints) -> list[int]:
-    return [int(k) for k in np.argsort(-forest.latent_size[groups], kind="stable")]
-
-
-def _latent_of_points(forest: Forest) -> Ints:
-    """Return the smallest latent of every point of a one-cluster forest."""
-    children = forest.latent_children.ravel()
-    latent = np.empty(forest.n_points, np.int64)
-    of_points = children < forest.n_points
-    latent[children[of_points]] = np.repeat(np.arange(forest.n_latents), 2)[of_points]
-    return latent
 
 
 def colours(group: Ints) -> NDArray[np.str_]:
@@ -135,9 +109,7 @@ def chosen_groups(dataset: Dataset, cluster: int, latents: Sequence[int]) -> tup
         raise ValueError(f"latents must be 1 to {len(PALETTE)} latents, got {len(latents)}")
     first = int(forest.cluster_start[cluster]) - cluster
     for latent in latents:
-        check_integer("latents", latent, 0)
-        if latent >= forest.n_latents:
-            raise ValueError(f"latents must be below {forest.n_latents}, got {latent}")
+        check_index("latents", latent, forest.n_latents)
         if forest.latent_cluster[latent] != cluster:
             where = forest.latent_cluster[latent]
             raise ValueError(f"latents must be of cluster {cluster}, got {latent} of cluster {where}")
@@ -163,7 +135,7 @@ def by_values(forest: Forest, of_points: Floats, of_latents: Floats, name: str) 
         weight, latent_weight = np.abs(np.nan_to_num(of_points)), np.abs(np.nan_to_num(of_latents))
     tree = np.concatenate([latent_weight, weight])
     orders = [np.argsort(values, kind="stable") for values in (weight, latent_weight, tree)]
-    return Colouring(points, latents, points, orders[0], orders[1], orders[2], scale, name)
+    return Colouring(points, latents, orders[0], orders[1], orders[2], scale, name)
 
 
 def values_of(dataset: Dataset, cluster: int, colour: str | ArrayLike) -> tuple[Floats, Floats, str]:
@@ -208,8 +180,7 @@ def of_rows(known: Truth, values: ArrayLike) -> Floats:
     if given.shape != known.rows.shape:
         raise ValueError(f"colour must have shape {known.rows.shape}, one value per row, got {given.shape}")
     numbers = given.astype(np.float64)
-    if not np.isfinite(numbers).all():
-        raise ValueError("colour must be finite, got NaN or infinity")
+    check_finite("colour", numbers)
     if known.in_order:
         return numbers
     n = known.forest.n_points

@@ -119,16 +119,9 @@ def table(
     small
         Whether letters are small at any number of columns, as in the other parts of a wide table.
     """
-    lines = [_head(head, numbers)] if head else []
+    lines = [_row("th", head, numbers)] if head else []
     for i, row in enumerate(rows):
-        kinds = ["number" if j in numbers else "" for j in range(len(row))]
-        if verdicts:
-            kinds[-1] = verdicts[i]
-        cells = [
-            f"<td{_attribute('class', kind)}{_attribute('data-label', name if stack else '')}>{escape(cell)}</td>"
-            for cell, kind, name in zip(row, kinds, [*head, *[""] * (len(row) - len(head))], strict=True)
-        ]
-        lines.append("<tr>" + "".join(cells) + "</tr>")
+        lines.append(_row("td", row, numbers, verdicts[i] if verdicts else "", head if stack else ()))
     look = "stack" if stack else "narrow small" if small else "narrow"
     return f'<div class="scroll"><table class="{look}">\n' + "\n".join(lines) + "\n</table></div>"
 
@@ -183,12 +176,15 @@ def _plain(value: Any) -> str:
     return f"{value:,}" if isinstance(value, int) else str(value)
 
 
-def _head(names: Sequence[str], numbers: Collection[int]) -> str:
+def _row(tag: str, row: Sequence[str], numbers: Collection[int], verdict: str = "", names: Sequence[str] = ()) -> str:
+    """Return a row of a table; the verdict is the style of its last cell, and names label the cells."""
+    kinds = ["number" if j in numbers else "" for j in range(len(row))]
+    kinds[-1] = verdict or kinds[-1]
     cells = (
-        f"<th{_attribute('class', 'number' if j in numbers else '')}>{escape(name)}</th>"
-        for j, name in enumerate(names)
+        f"<{tag}{_attribute('class', kind)}{_attribute('data-label', name)}>{escape(cell)}</{tag}>"
+        for cell, kind, name in itertools.zip_longest(row, kinds, names, fillvalue="")
     )
-    return "<tr>" + "".join(cells) + "</tr>"
+    return f"<tr>{''.join(cells)}</tr>"
 
 
 def _attribute(name: str, value: str) -> str:

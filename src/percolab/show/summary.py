@@ -220,12 +220,9 @@ def _recipe_lines(summary: dict[str, Any]) -> list[tuple[str, str]]:
     if "factors" in summary:
         return [("recipe", f"superposed, rotate {'yes' if recipe['rotate'] else 'no'}, seed {recipe['seed']}")]
     seeds = ", ".join(f"{name} {seed}" for name, seed in recipe["seeds"].items())
-    return [("recipe", _recipe_text(recipe)), ("seeds", seeds)]
-
-
-def _recipe_text(recipe: dict[str, Any]) -> str:
     hidden = ("seeds", "dtype", "edits", "target")
-    return _pairs({key: value for key, value in recipe.items() if key not in hidden and value is not None})
+    shown = {key: value for key, value in recipe.items() if key not in hidden and value is not None}
+    return [("recipe", _pairs(shown)), ("seeds", seeds)]
 
 
 def _target_text(summary: dict[str, Any]) -> str:

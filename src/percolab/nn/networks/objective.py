@@ -13,16 +13,12 @@ from numpy.typing import NDArray
 from sklearn.metrics import mean_squared_error, r2_score
 from torch.nn import functional
 
-#: Scores in words.
-NAMES = {
-    "r2": "R²",
-    "mse": "MSE",
-    "accuracy": "accuracy",
-    "log_loss": "log loss",
-    "loss": "loss",
-    "floor": "floor",
-    "excess": "excess",
-}
+_WORDS = {"r2": "R²", "mse": "MSE", "log_loss": "log loss"}
+
+
+def in_words(score: str) -> str:
+    """Return the name of a score in words."""
+    return _WORDS.get(score, score)
 
 
 class Numbers:

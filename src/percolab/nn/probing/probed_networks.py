@@ -6,6 +6,7 @@ import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 
 import torch
@@ -60,30 +61,19 @@ def listed(seeds: Sequence[int], controls: int) -> list[Source]:
     ]
 
 
+@dataclass(frozen=True, eq=False)
 class Sources:
-    """The representations of sources: of the points of a dataset, on the device.
+    """The representations of sources: of the points of a dataset, on the device."""
 
-    Parameters
-    ----------
-    dataset
-        Any dataset, or a superposed world.
-    configs
-        Of the trained networks.
-    trained
-        Returns a trained network by its number.
-    device
-        Where to compute.
-    """
+    dataset: AnyDataset
+    configs: Sequence[TrainConfig]  #: of the trained networks
+    trained: Callable[[int], nn.Module]  #: returns a trained network by its number
+    device: torch.device
 
-    def __init__(
-        self,
-        dataset: AnyDataset,
-        configs: Sequence[TrainConfig],
-        trained: Callable[[int], nn.Module],
-        device: torch.device,
-    ) -> None:
-        self.configs, self.trained, self.device = list(configs), trained, device
-        self.inputs = on_device("X", dataset.X, device, torch.float32)
+    @cached_property
+    def inputs(self) -> torch.Tensor:
+        """The points."""
+        return on_device("X", self.dataset.X, self.device, torch.float32)
 
     @classmethod
     def of_run(cls, dataset: AnyDataset, run_dir: str | os.PathLike[str], device: torch.device) -> Sources:

@@ -166,8 +166,8 @@ class _Plan:
         size = np.zeros((places.depths.size, 1 + parts), np.int64)
         np.add.at(size, (level[level >= 0], 1 + part[level >= 0]), 1)
         size = size[::-1].cumsum(0)[::-1]
+        #: (J, parts) samples that are trained on when a part is held out
         self.n_train = size.sum(1, keepdims=True) - size[:, 1:]
-        """(J, parts) samples that are trained on when a part is held out"""
         n = np.bincount(held[held >= 0], minlength=len(places))
         scored = np.flatnonzero((latent_part >= 0) & (n > 0))
         scored = scored[self.n_train[places.depth_index[scored], latent_part[scored]] > 1]

@@ -258,10 +258,8 @@ class CrossFit:
         for (part, other), fold in inner.items():
             cost[part] += (self._sums(other, by_fold[fold], 1)[:, 0] * importance).sum(1)
         best = (cost <= (1 + TIE) * cost.min(1, keepdims=True)).argmax(1)
-        self.alpha: Floats = np.array(alphas, np.float64)[best]
-        """(parts, T) the penalties"""
-        self.fits: list[Fit] = []
-        """by part"""
+        self.alpha: Floats = np.array(alphas, np.float64)[best]  #: (parts, T) the penalties
+        self.fits: list[Fit] = []  #: by part
         for fold, index in zip(outer, torch.from_numpy(best).to(device), strict=True):
             weight, intercept, mean = (torch.stack(kind) for kind in zip(*by_fold[fold], strict=True))
             at, column = index.repeat(self.groups), torch.arange(columns, device=device)

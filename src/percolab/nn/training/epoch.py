@@ -73,8 +73,8 @@ class Epoch:
         self.half = Half(model) if configs[0].bf16 and cuda else None
         self.order = torch.zeros_like(data.train)
         members = data.train.shape[:-1]
+        #: (…, 1 + measures) mean training loss over the epoch's steps, and measures on the validation rows after it
         self.losses = torch.zeros(*members, 1 + objective.n_measures, dtype=torch.float64, device=data.y.device)
-        """(…, 1 + measures) mean training loss over the epoch's steps, and measures on the validation rows after it"""
         self._validation = (data.X[data.validation], data.targets(data.validation))
         self._graph = self._record() if graph and cuda else None
         self._pace = Pace(1)

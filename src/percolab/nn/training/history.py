@@ -8,7 +8,7 @@ import pandas
 
 from percolab.ground.progress import Display, Progress
 from percolab.nn.networks.excess import DocumentScore
-from percolab.nn.networks.objective import NAMES
+from percolab.nn.networks.objective import in_words
 from percolab.show import style
 from percolab.show.style import GREY, PALETTE
 
@@ -32,7 +32,7 @@ def by_epoch(progress: Progress, measure: str = "r2") -> EpochProgress:
     def move(epoch: int, epochs: int, loss: float, score: float) -> None:
         progress(STAGE, epoch, epochs)
         if isinstance(progress, Display):
-            progress.note(STAGE, f"loss {loss:.4g}, validation {NAMES[measure]} {score:.4f}")
+            progress.note(STAGE, f"loss {loss:.4g}, validation {in_words(measure)} {score:.4f}")
 
     return move
 

@@ -161,8 +161,8 @@ class Run:
         self.kept: dict[int, Weights] = {}
         shape = (len(plan.configs), -(-self.config.total // self.config.every), 1 + self.course.n_measures)
         memory.require(8 * math.prod(shape), f"losses of {self.config.total} {self.config.unit}s need")
+        #: (members, rows of the history, 1 + measures); the training loss is the mean over the row's units
         self.losses = torch.full(shape, math.nan, dtype=torch.float64, device=self.device)
-        """(members, rows of the history, 1 + measures); the training loss is the mean over the row's units"""
         self.losses[..., 0] = 0
         if state is not None:
             self._restore(state)

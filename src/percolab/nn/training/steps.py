@@ -28,8 +28,7 @@ class Stream:
 
     def __init__(self, corpus: Corpus, config: CorpusTrainConfig, device: torch.device) -> None:
         self.corpus, self.config, self.pinned = corpus, config, device.type == "cuda"
-        self.waited = 0.0
-        """seconds that training waited for documents"""
+        self.waited = 0.0  #: seconds that training waited for documents
         self._maker = ThreadPoolExecutor(1, "percolab-documents")
         self._coming: deque[tuple[int, Future[torch.Tensor]]] = deque()
 

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from percolab.ground.arrays import Ints
-from percolab.ground.progress import Progress
+from percolab.ground.progress import Progress, silent
 from percolab.show.explorer import planes, shown_features, trees
 from percolab.show.explorer.shown_features import Features
 from percolab.worlds.superposed import AnyDataset, Superposed, Truth, truth
@@ -69,7 +69,7 @@ def overview(subject: Subject, progress: Progress) -> dict[str, Any]:
         "name": subject.name,
         "lead": _lead(subject.dataset),
         "seed": subject.seed,
-        "planes": planes.of_latents(X, sets, max(MOST_PLANE_ROWS, 2 * samples.size), progress).packed(),
+        "planes": planes.packed(planes.that_fit(X, sets, max(MOST_PLANE_ROWS, 2 * samples.size), progress)),
         "trees": [
             trees.columns(one, listing) | _about(subject.dataset, k)
             for k, (one, listing) in enumerate(zip(truths, listings, strict=True))
@@ -82,11 +82,9 @@ def part(subject: Subject, factor: int, latent: int) -> dict[str, Any]:
     """Return the points of one latent, in their own components, and what is below it in the tree."""
     samples, total = subject.sample(factor, latent)
     X = read(subject.dataset.X, samples)
-    own = planes.Planes()
-    own.add(X, factor, latent)
     one = subject.truths[factor]
     listing = trees.list_latents(one.forest, 2, latent)
-    found = {"planes": own.packed(), "factor": factor, "tree": trees.columns(one, listing)}
+    found = {"planes": planes.packed([(factor, latent, X)]), "factor": factor, "tree": trees.columns(one, listing)}
     return found | points(subject, samples, total, X)
 
 
@@ -103,13 +101,12 @@ def points(subject: Subject, samples: Ints, total: int, X: NDArray[Any]) -> dict
     return found if features is None else found | {"features": shown_features.columns(features, samples)}
 
 
-def read(X: Any, rows: Ints, progress: Progress | None = None) -> NDArray[Any]:
+def read(X: Any, rows: Ints, progress: Progress = silent) -> NDArray[Any]:
     """Return some rows of X, increasing, read part by part."""
     out = np.empty((rows.size, X.shape[1]), X.dtype)
     for lo in range(0, rows.size, READ_ROWS):
         out[lo : lo + READ_ROWS] = X[rows[lo : lo + READ_ROWS]]
-        if progress is not None:
-            progress("reading", min(lo + READ_ROWS, rows.size), rows.size)
+        progress("reading", min(lo + READ_ROWS, rows.size), rows.size)
     return out
 
 

@@ -17,6 +17,8 @@ from numpy.typing import NDArray
 
 LEVEL = 6
 TYPES = {"u1": "|u1", "u2": "<u2", "i4": "<i4", "f4": "<f4", "f8": "<f8"}
+#: How arrays of these types are sent. Other integers are sent as i4 if they fit, and all else as f8.
+SENT_AS = {"bool": "u1", "uint8": "u1", "uint16": "u2", "float32": "f4"}
 LARGEST = 2**31 - 1
 
 
@@ -52,14 +54,8 @@ def pack(values: Mapping[str, Any]) -> bytes:
 def _sent(values: NDArray[Any]) -> tuple[str, bool, NDArray[Any]]:
     """Return the type that an array is sent as, whether as differences, and its elements."""
     column = np.ascontiguousarray(values).ravel()
-    if column.dtype.kind == "b" or column.dtype == np.uint8:
-        return "u1", False, column.astype(TYPES["u1"], copy=False)
-    if column.dtype == np.uint16:
-        return "u2", False, column.astype(TYPES["u2"], copy=False)
-    if column.dtype.kind in "iu":
-        if column.size and np.abs(column).max() > LARGEST // 2:
-            return "f8", False, column.astype(TYPES["f8"])
+    kind = SENT_AS.get(column.dtype.name, "f8")
+    if kind == "f8" and column.dtype.kind in "iu" and np.abs(column).max(initial=0) <= LARGEST // 2:
         whole = column.astype(TYPES["i4"])
         return "i4", True, np.diff(whole, prepend=whole.dtype.type(0))
-    kind = "f4" if column.dtype == np.float32 else "f8"
     return kind, False, column.astype(TYPES[kind], copy=False)

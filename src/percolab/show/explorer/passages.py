@@ -17,7 +17,7 @@ from percolab.show import style
 from percolab.show.belief_map import nested
 from percolab.show.explorer import page
 from percolab.show.explorer.packing import pack
-from percolab.show.explorer.shown_features import LEVELS
+from percolab.show.explorer.shown_features import LEVELS, above, levels
 
 MOST_DOCUMENTS = 200
 MOST_BYTES = 1 << 26  #: Of beliefs, before they are compressed: documents beyond are left out.
@@ -60,7 +60,10 @@ def gather(
     beliefs
         None, or what is read from networks, by their names.
     """
-    corpus, first, total = (source, FIRST, None) if isinstance(source, Corpus) else _stored(source)
+    if isinstance(source, StoredDocuments):
+        corpus, first, total = source.corpus, source.recipe.lo, len(source)
+    else:
+        corpus, first, total = source, FIRST, None
     length, lexicons = corpus.length, range(len(corpus.lexicons))
     room = MOST_BYTES // (length * sum(corpus.contexts(k).size for k in lexicons))
     given = {} if codes is None else dict(codes) if isinstance(codes, Mapping) else {"features": codes}
@@ -85,10 +88,6 @@ def gather(
             **_columns(corpus, documents),
         }
     )  # fmt: skip
-
-
-def _stored(documents: StoredDocuments) -> tuple[Corpus, int, int | None]:
-    return documents.corpus, documents.recipe.lo, len(documents)
 
 
 def _tree(corpus: Corpus, k: int) -> dict[str, Any]:
@@ -142,19 +141,12 @@ def _network(corpus: Corpus, name: str, probed: Probed, count: int) -> dict[str,
 
 def _features(label: str, codes: Any, documents: Documents, scores: Any) -> dict[str, Any]:
     """Return where features fire, row by row, and the context that each matches best in every lexicon."""
-    import scipy.sparse
-
     n, length = documents.tokens.shape
-    if hasattr(codes, "detach"):
-        codes = codes.detach().cpu().numpy()
     if len(codes.shape) == 3:
         codes = codes.reshape(-1, codes.shape[2])
     if codes.shape[0] % length:
         raise ValueError(f"codes must have {length} rows for each document, got {codes.shape[0]} rows")
-    matrix = scipy.sparse.csr_array(codes[: n * length])
-    matrix.data = np.where(matrix.data > 0, matrix.data, 0)
-    matrix.eliminate_zeros()
-    matrix.sort_indices()
+    matrix = above(codes[: n * length], 0)
     top = np.maximum(matrix.max(0).toarray().ravel() if matrix.nnz else np.ones(matrix.shape[1]), 1e-30)
     given = [] if scores is None else list(scores) if isinstance(scores, list | tuple) else [scores]
     return {
@@ -162,7 +154,7 @@ def _features(label: str, codes: Any, documents: Documents, scores: Any) -> dict
         "n_features": matrix.shape[1],
         "end": np.asarray(matrix.indptr, np.int64),
         "feature": np.asarray(matrix.indices, np.int64),
-        "level": np.clip(np.rint(LEVELS * matrix.data / top[matrix.indices]), 1, LEVELS).astype(np.uint8),
+        "level": levels(matrix.data, top[matrix.indices]),
         "best": [
             {"latent": one.features["latent"].to_numpy(), "f1": one.features["f1"].to_numpy().astype(np.float32)}
             for one in given

@@ -28,8 +28,7 @@ class Server:
             raise ValueError("host must be a name or an address, got ''")
         content = page.build(packed, n_trees, title=f"Explorer: {subject.name}", served=True).encode()
         self._http = _Http((host, port), subject, content)
-        self.address = f"http://{host}:{self._http.server_port}/"
-        """where the page is"""
+        self.address = f"http://{host}:{self._http.server_port}/"  #: where the page is
 
     def run(self) -> None:
         """Answer until interrupted."""
@@ -70,8 +69,7 @@ class _Http(ThreadingHTTPServer):
         # An address that others can reach has names that are not known here.
         self.is_local = is_loopback(str(self.server_address[0]))
         self.given = address[0].lower()
-        self.reading = Lock()
-        """one latent at a time: each takes a sample of X into memory"""
+        self.reading = Lock()  #: one latent at a time: each takes a sample of X into memory
 
     def handle_error(self, request: object, client_address: object) -> None:
         """Say nothing of who left before the answer: standard error is the user's."""

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from percolab.ground.arrays import Ints
+from percolab.ground.validation import indices
 
 if TYPE_CHECKING:
     import scipy.sparse
@@ -33,20 +34,30 @@ class Features:
     name: str
 
 
-def gather(codes: Any, rows: Any, scores: Any, n_samples: int, n_trees: int, threshold: float, name: str) -> Features:
-    """Return codes and scores that go with a dataset, or say what is wrong with them."""
+def above(codes: Any, threshold: float) -> scipy.sparse.csr_array:
+    """Return codes, an array or a tensor of any kind, as a sparse array of those above the threshold."""
     import scipy.sparse
 
-    if hasattr(codes, "detach"):
-        codes = codes.detach().cpu().numpy()
-    matrix = scipy.sparse.csr_array(codes)
-    where = np.arange(matrix.shape[0]) if rows is None else np.asarray(rows)
-    if where.ndim != 1 or where.size != matrix.shape[0] or where.dtype.kind not in "iu":
-        raise ValueError(f"rows must name the row of each of the {matrix.shape[0]} rows of the codes, got {where.size}")
+    matrix = scipy.sparse.csr_array(codes.detach().cpu().numpy() if hasattr(codes, "detach") else codes)
+    matrix.data = np.where(matrix.data > threshold, matrix.data, 0)
+    matrix.eliminate_zeros()
+    matrix.sort_indices()
+    return matrix
+
+
+def levels(values: NDArray[Any], top: Any) -> NDArray[np.uint8]:
+    """Return activations in levels up to the largest of their feature; what fires has at least 1."""
+    return np.asarray(np.clip(np.rint(LEVELS * values / top), 1, LEVELS), np.uint8)
+
+
+def gather(codes: Any, rows: Any, scores: Any, n_samples: int, n_trees: int, threshold: float, name: str) -> Features:
+    """Return codes and scores that go with a dataset, or say what is wrong with them."""
+    matrix = above(codes, threshold)
     if rows is None and matrix.shape[0] != n_samples:
         raise ValueError(f"codes must have a row for each of the {n_samples} rows, got {matrix.shape[0]}")
-    if where.size and not 0 <= where.min() <= where.max() < n_samples:
-        raise ValueError(f"rows must be between 0 and {n_samples - 1}, got {where.min()} to {where.max()}")
+    where = np.arange(n_samples) if rows is None else indices("rows", rows, n_samples)
+    if where.shape != matrix.shape[:1]:
+        raise ValueError(f"rows must name the row of each of the {matrix.shape[0]} rows of the codes, got {where.size}")
     given = list(scores) if isinstance(scores, list | tuple) else [scores]
     if len(given) != n_trees or any(one is None for one in given):
         raise ValueError(f"scores must be one for each of {n_trees} hierarchies, got {len(given)}")
@@ -55,10 +66,8 @@ def gather(codes: Any, rows: Any, scores: Any, n_samples: int, n_trees: int, thr
             raise ValueError(
                 f"scores must be of the {matrix.shape[1]} features of the codes, got {len(one.features)} features"
             )
-    matrix.data = np.where(matrix.data > threshold, matrix.data, 0)
-    matrix.eliminate_zeros()
     samples, order = np.unique(where, return_index=True)
-    return Features(matrix, samples.astype(np.int64), order, given, name)
+    return Features(matrix, samples, order, given, name)
 
 
 def columns(features: Features, samples: Ints) -> dict[str, Any]:
@@ -82,7 +91,7 @@ def columns(features: Features, samples: Ints) -> dict[str, Any]:
         "count": count[shown],
         "top": top,
         "gaps": varints(np.concatenate([np.diff(part, prepend=0) for part in pieces]) if pieces else np.empty(0, int)),
-        "levels": _levels(values, top),
+        "levels": levels(np.concatenate([np.empty(0), *values]), np.repeat(top, count[shown])),
         "fired": features.scores[0].features["fired"].to_numpy(),
         "rows": features.rows.size,
     }
@@ -114,11 +123,3 @@ def varints(numbers: NDArray[Any]) -> NDArray[np.uint8]:
         more = (length[here] > i + 1).astype(np.uint64) << np.uint64(7)
         out[first[here] + i] = ((left[here] >> np.uint64(7 * i)) & np.uint64(127)) | more
     return out
-
-
-def _levels(values: Sequence[NDArray[Any]], top: NDArray[np.float32]) -> NDArray[np.uint8]:
-    """Return activations in levels; what fires has at least 1."""
-    if not values:
-        return np.empty(0, np.uint8)
-    scaled = [np.clip(np.rint(part / most * LEVELS), 1, LEVELS) for part, most in zip(values, top, strict=True)]
-    return np.concatenate(scaled).astype(np.uint8)

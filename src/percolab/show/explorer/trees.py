@@ -33,19 +33,16 @@ def list_latents(forest: Forest, min_size: int, below: int | None = None) -> Lis
 
     All of them where there are few. Otherwise concepts, of twice as many points until there are few enough.
     """
-    part = slice(0, forest.n_latents)
-    if below is not None:
-        inside = forest.descendants(below)
-        part = slice(below, inside.stop)
+    first, end = (0, forest.n_latents) if below is None else (below, forest.descendants(below).stop)
     least = min_size
     while True:
         concepts = forest.concepts(least, 1)
-        concepts = concepts[(concepts >= part.start) & (concepts < part.stop)]
+        concepts = concepts[(concepts >= first) & (concepts < end)]
         if concepts.size <= MOST_CONCEPTS:
             break
         least *= 2
-    if part.stop - part.start <= MOST_LISTED:
-        latent = np.arange(part.start, part.stop)
+    if end - first <= MOST_LISTED:
+        latent = np.arange(first, end)
         return Listing(latent, np.isin(latent, concepts), least)
     latent = concepts if below is None else np.union1d(concepts, [below])
     return Listing(latent, np.ones(latent.size, np.bool_), least)
