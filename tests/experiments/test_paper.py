@@ -13,9 +13,8 @@ import percolab as pl
 from percolab.experiments import paper
 from percolab.ground.files import json_text
 from percolab.nn import ProbeConfig, TrainConfig, activations, experiment, reproduce, train
-from percolab.study.cells import Cells
+from percolab.study.cells import Cells, InProcess
 from percolab.study.material import Material
-from percolab.study.runner import InProcess
 
 torch.set_num_threads(1)  # threads that wait for each other are slow where tests share cores
 

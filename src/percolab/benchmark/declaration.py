@@ -50,7 +50,6 @@ from percolab.study.experiment import Details, Found, Results, Study, declared, 
 from percolab.study.measured import OTHER, RAW, TRAINED, UNTRAINED, Columns, Measured
 from percolab.study.networks import Networks
 from percolab.study.pictures import Picture, by_layer, by_number
-from percolab.study.runner import InProcess
 from percolab.study.settings import Settings
 from percolab.study.sources import folder
 from percolab.study.subject import n_factors
@@ -99,13 +98,9 @@ def cells(s: Settings[Options]) -> list[Cell[Any]]:
     What the endpoints need is computed first, then the confirmatory methods on all else, then other methods; methods on
     the same representation follow each other, and share it.
     """
-    made_from = s.to_dict()
-    named = {
-        name: made_from[name] for name in ("percolab", "recipes", "training", "seeds", "draw", "network", "digest")
-    }
-    named["share"], named["tuned"] = s.options.share, s.options.tuned
+    named = s.of_networks | {"share": s.options.share, "tuned": s.options.tuned}
     networks = cell_of(s, "networks", Networks, train, made_from=named, lasting=False, stage="training")
-    asked = {name: value for name, value in made_from["options"].items() if name != "budget"} | {"store": s.store}
+    asked = {name: value for name, value in s.to_dict()["options"].items() if name != "budget"} | {"store": s.store}
     asked |= {name: value for name, value in named.items() if name != "seeds"}  # more networks go on from fewer
     found: list[Cell[Any]] = [] if s.options.activations else [networks]
     entries = [entry(name, s.options.budget) for name in s.asked]
@@ -392,7 +387,7 @@ def benchmark(
         how: dict[str, Any] = {"device": device, "ray": ray, "overwrite": overwrite, "progress": progress}
         how |= {"time_limit": limit, "again": lambda name: name.rpartition("/")[2] in slugs}
         found[one.name] = EXPERIMENT.run(s, place, **how)
-        study = Study(EXPERIMENT, s, place, Cells(place / CELLS, InProcess()))
+        study = Study(EXPERIMENT, s, place, Cells(place / CELLS))
         for number in study.finished():
             envelope.write(place, s.drawn(number), measured_in(s.drawn(number), study.results(number)), one)
     return found

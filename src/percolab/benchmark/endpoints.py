@@ -20,10 +20,9 @@ import numpy as np
 from percolab.benchmark.judgement import AT, AT_MIDDLE, SUBTREES
 from percolab.benchmark.tasks import CONFIRMATORY, MATCHED, PLAIN
 from percolab.intervals import over_seeds
-from percolab.study.contrasts import OWN_OTHER, TRAINED_UNTRAINED, contrasts
+from percolab.study.contrasts import DELTA, OWN_OTHER, TRAINED_UNTRAINED, UNDECIDED, contrasts
 from percolab.study.estimates import ENOUGH, Row, row, select
 from percolab.study.measured import OTHER, TRAINED, UNTRAINED, Measured
-from percolab.study.verdict import DELTA, UNDECIDED
 
 METHOD, QUESTION, CAUSE = "method", "question", "cause"
 _OVER_PLAIN = (f"{TRAINED} - {PLAIN}",)

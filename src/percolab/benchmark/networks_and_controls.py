@@ -23,7 +23,7 @@ from percolab.study.material import Material
 from percolab.study.measured import RAW, TRAINED, UNTRAINED
 from percolab.study.networks import Networks, untrained
 from percolab.study.settings import Settings
-from percolab.study.sources import Raw, Source, TorchSource, folder
+from percolab.study.sources import Raw, RecordedSource, Source, TorchSource, folder
 from percolab.study.subject import DocumentView, View, n_factors, views
 from percolab.worlds.splits import Split, split_rows
 
@@ -143,7 +143,6 @@ def read(data: Subject, which: Representation, model: nn.Module | None, views: S
     asked = data.settings.options
     source: Source = Raw() if model is None else TorchSource(model)
     if asked.activations and which.role != RAW:
-        documents = views[0].factor if isinstance(views[0], DocumentView) else None
-        where = which.role, which.trained_on, which.seed, data.settings.draw
-        source = folder(asked.activations).source(*where, documents)
+        place = which.role, which.trained_on, which.seed, data.settings.draw
+        source = RecordedSource(folder(asked.activations), *place)
     return source.read(views[0], [asked.layer], data.device)[asked.layer]

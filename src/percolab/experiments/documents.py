@@ -73,20 +73,14 @@ def options(scale: str, seeds: int, training: Any) -> Options:
 # ---------------------------------------------------------------------- cells
 
 
-def named(s: Settings[Any]) -> dict[str, Any]:
-    """Return what networks on documents are made from: readers are not among it."""
-    made_from = s.to_dict()
-    return {name: made_from[name] for name in ("percolab", "recipes", "training", "seeds", "draw", "network", "digest")}
-
-
 def networks_of(s: Settings[Any]) -> Cell[Networks]:
     """Return the cell of the networks: one for each lexicon and seed; those of a seed start from the same weights."""
-    return cell_of(s, "networks", Networks, train, lasting=False, stage="training", made_from=named(s))
+    return cell_of(s, "networks", Networks, train, lasting=False, stage="training", made_from=s.of_networks)
 
 
 def cells(s: Settings[Options]) -> list[Cell[Any]]:
     """Return the cells of a draw: the networks, their excess, and what each reader gives."""
-    networks, made_from, recorded = networks_of(s), named(s), s.options.activations
+    networks, made_from, recorded = networks_of(s), s.of_networks, s.options.activations
     reading = []
     for reader in _readers(s):
         asked = {"reader": reader, "layers": _layers(s, reader), "documents": s.options.documents}

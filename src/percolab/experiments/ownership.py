@@ -28,12 +28,12 @@ import numpy as np
 import pandas
 from numpy.typing import NDArray
 
-from percolab.experiments.documents import mean_of, named, networks_of
+from percolab.experiments.documents import mean_of, networks_of
 from percolab.features.fairness import auc
 from percolab.show import style
 from percolab.study import scales
 from percolab.study.cells import Cell, Here, cell_of
-from percolab.study.crosscoder import BOTH, MATCHED, OWNERS, Difference, diff, draw_owners
+from percolab.study.crosscoder import BOTH, MATCHED, Difference, diff, draw_owners, misattributed_share, owner_auc
 from percolab.study.estimates import Line, Row, row, select
 from percolab.study.experiment import Details, Found, Results, declared
 from percolab.study.material import Material
@@ -91,7 +91,7 @@ class Owned:
 
 def cells(s: Settings[Options]) -> list[Cell[Any]]:
     """Return the cells of a draw: networks, those trained further, and the concepts of all pairs."""
-    networks, how = networks_of(s), {"lasting": False, "stage": "training", "made_from": named(s)}
+    networks, how = networks_of(s), {"lasting": False, "stage": "training", "made_from": s.of_networks}
     further = cell_of(s, "tuned", Networks, tune, networks, **how)
     return [networks, further, cell_of(s, "pairs", Owned, measure, networks, further)]
 
@@ -155,9 +155,8 @@ def analyse(s: Settings[Options], results: Results) -> Found:
         for seed in sorted(set(table["seed"][table["pair"] == pair])):
             every, own = (part[(part["pair"] == pair) & (part["seed"] == seed)] for part in (table, matched))
             measures["matched"].append(len(own) / len(every))
-            measures["misattributed"].append(float((own["owner"] != own["said"]).mean()))
-            order = own["owner"].map(OWNERS.index).to_numpy()
-            measures["auc"].append(auc(own["share"].to_numpy(), np.flatnonzero(order > order.min(initial=2))))
+            measures["misattributed"].append(misattributed_share(own))
+            measures["auc"].append(owner_auc(own))
             both = pandas.concat([own[own["owner"] != BOTH], null])
             one_sided = (both["share"] - 0.5).abs().to_numpy()
             measures["auc over reseeded"].append(auc(one_sided, np.flatnonzero(both["owner"] != BOTH)))

@@ -19,8 +19,8 @@ from percolab.ground.version import provenance
 from percolab.model.recipe import Recipe
 from percolab.nn.config import CorpusTrainConfig, TrainConfig
 from percolab.show import pages
-from percolab.study import pictures, verdict
-from percolab.study.contrasts import Contrast, contrasts
+from percolab.study import pictures
+from percolab.study.contrasts import Contrast, contrasts, sentence
 from percolab.study.directory import REPORT, RESULTS, TABLE
 from percolab.study.measured import OTHER, PERMUTED, RAW, ROLES, TRAINED, UNTRAINED, Measured, Reading, tidy
 from percolab.study.readers import NetworkReader, Reader, as_reader
@@ -62,7 +62,7 @@ class Comparison:
     @property
     def verdict(self) -> str:
         """One sentence, from the first reader, its first measure and the first layer."""
-        return verdict.sentence(self.results, self.delta)
+        return sentence(self.results, self.delta)
 
     def plot(self) -> Figure:
         """Draw what each role of network gives, and the contrasts with their intervals."""

@@ -33,12 +33,11 @@ from percolab.nn.config import SCALES
 from percolab.nn.training import run as training_run
 from percolab.store.finished import load
 from percolab.study import pictures, report, scales
-from percolab.study.cells import Cell, Cells, Here, cell_of
+from percolab.study.cells import Cell, Cells, Here, cell_of, connected
 from percolab.study.directory import CELLS, FIGURES, REPORT, RESULTS, SCHEMA, TABLE, TRAINING, VERSION, claimed
 from percolab.study.estimates import Line, Row, combined
 from percolab.study.networks import Networks, Recorded, find_make
 from percolab.study.readers import as_reader
-from percolab.study.runner import connected
 from percolab.study.settings import Settings
 from percolab.study.sources import folder
 

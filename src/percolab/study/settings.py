@@ -83,6 +83,14 @@ class Settings(Generic[O]):
         return network_seeds(self.seeds, self.draw)
 
     @property
+    def of_networks(self) -> dict[str, Any]:
+        """What the networks of a draw are made from, as plain values: readers and methods are not among it."""
+        values = self.to_dict()
+        return {
+            name: values[name] for name in ("percolab", "recipes", "training", "seeds", "draw", "network", "digest")
+        }
+
+    @property
     def prefix(self) -> str:
         """What the names of the cells of this draw begin with."""
         return f"draw-{self.draw}/" if self.draw else ""
