@@ -41,10 +41,11 @@ from percolab.cli import features as commands
 from percolab.features.dictionaries import CLASSES, Pretrained
 from percolab.intervals import Estimate
 from percolab.nn import TrainConfig
-from percolab.study.cells import RECORD, Array, Cell
+from percolab.study.cells import RECORD, Cell
 from percolab.study.directory import CLAIM, MADE
 from percolab.study.estimates import Line, row
 from percolab.study.experiment import Experiment, Found
+from percolab.study.material import Array
 from percolab.study.measured import Columns, Measured, Units
 from percolab.study.report import Words
 from percolab.study.settings import Settings

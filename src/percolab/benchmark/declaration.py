@@ -34,7 +34,7 @@ import numpy as np
 from percolab.benchmark import envelope
 from percolab.benchmark.endpoints import AT_MATCHED, CAUSE, ENDPOINTS, METHOD, QUESTION, estimates, level, tested
 from percolab.benchmark.judgement import ORACLES, judge
-from percolab.benchmark.networks_and_controls import RENORMED, TRUTH, Representation, representations, train
+from percolab.benchmark.networks_and_controls import RENORMED, TRUTH, Representation, Subject, representations, train
 from percolab.benchmark.tasks import CONFIRMATORY, NETWORKS, PLAIN, TASKS, Options, Task, task
 from percolab.features.register import METHODS, Entry, check_installed, entry, has_sae_lens, needs_sae_lens, source
 from percolab.ground.devices import Device
@@ -42,13 +42,13 @@ from percolab.ground.progress import Progress
 from percolab.ground.validation import check_integer, check_number
 from percolab.show import pages
 from percolab.store.finished import load
-from percolab.study.cells import Cell, Cells, cell_of
+from percolab.study.cells import Cell, Cells
 from percolab.study.contrasts import OWN_OTHER, TRAINED_RAW, TRAINED_UNTRAINED
 from percolab.study.directory import CELLS
 from percolab.study.estimates import Line, Row, combined, select
 from percolab.study.experiment import Details, Found, Results, Study, declared, digest_of
+from percolab.study.material import Networks, cell_of
 from percolab.study.measured import OTHER, RAW, TRAINED, UNTRAINED, Columns, Measured
-from percolab.study.networks import Networks
 from percolab.study.pictures import Picture, by_layer, by_number
 from percolab.study.settings import Settings
 from percolab.study.sources import folder
@@ -99,7 +99,7 @@ def cells(s: Settings[Options]) -> list[Cell[Any]]:
     the same representation follow each other, and share it.
     """
     named = s.of_networks | {"share": s.options.share, "tuned": s.options.tuned}
-    networks = cell_of(s, "networks", Networks, train, made_from=named, lasting=False, stage="training")
+    networks = cell_of(s, "networks", Networks, train, on=Subject, made_from=named, lasting=False, stage="training")
     asked = {name: value for name, value in s.to_dict()["options"].items() if name != "budget"} | {"store": s.store}
     asked |= {name: value for name, value in named.items() if name != "seeds"}  # more networks go on from fewer
     found: list[Cell[Any]] = [] if s.options.activations else [networks]
@@ -111,7 +111,7 @@ def cells(s: Settings[Options]) -> list[Cell[Any]]:
                 continue
             own = {**asked, "method": one.name, "options": one.options, "source": source(one)}
             own = json.loads(json.dumps({**own, "representation": which.name}))
-            make, how = partial(judge, which, one), {"made_from": own, "stage": one.name, "gpus": GPUS}
+            make, how = partial(judge, which, one), {"on": Subject, "made_from": own, "stage": one.name, "gpus": GPUS}
             how["rank"] = 2 if one.name not in CONFIRMATORY else int(which.role not in _asked_about(s))
             found.append(cell_of(s, f"{which.name}/{one.slug}", Columns, make, *needs, **how))
     return found

@@ -18,10 +18,9 @@ from torch import nn
 from percolab.benchmark.tasks import Options
 from percolab.corpora.corpus import Corpus
 from percolab.ground.arrays import Ints
-from percolab.study.cells import Here
-from percolab.study.material import Material
+from percolab.study.material import Material, Networks
 from percolab.study.measured import RAW, TRAINED, UNTRAINED
-from percolab.study.networks import Networks, untrained
+from percolab.study.networks import untrained
 from percolab.study.settings import Settings
 from percolab.study.sources import Raw, RecordedSource, Source, TorchSource, folder
 from percolab.study.subject import DocumentView, View, n_factors, views
@@ -108,10 +107,9 @@ class Subject(Material):
 # ---------------------------------------------------------------------- networks
 
 
-def train(s: S, here: Here) -> Networks:
+def train(data: Subject) -> Networks:
     """Train one network for each hierarchy and seed; those of a seed start from the same weights."""
-    data = Subject(s, here)
-    return data.train_by_factor(tuned=s.options.tuned, **data.training_rows)
+    return data.train_by_factor(tuned=data.settings.options.tuned, **data.training_rows)
 
 
 def model_of(data: Subject, which: Representation, networks: Networks | None) -> nn.Module | None:

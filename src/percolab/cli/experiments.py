@@ -22,7 +22,7 @@ from percolab.ground.extras import missing
 from percolab.ground.foreign_files import read_array
 from percolab.ground.validation import check_choice
 from percolab.nn.config import FITTED_FOM, SCALES
-from percolab.study.scales import DATA, HIERARCHY
+from percolab.study.settings import DATA, HIERARCHY
 
 Device = Annotated[str, word_option("--device", "NAME", "auto, cpu, cuda or cuda:N.", ("auto", "cpu", "cuda"))]
 OverwriteRun = Annotated[bool, typer.Option("--overwrite", help="Start again if the directory holds another run.")]

@@ -30,14 +30,11 @@ from percolab.model.target import Target
 from percolab.nn.config import TrainConfig
 from percolab.nn.networks.activations import label
 from percolab.nn.probing.probed_latents import fresh_values, path_sums, read_places
-from percolab.study.cells import Array, Here
 from percolab.study.estimates import Line, Row, band, layers_of, row, select
 from percolab.study.experiment import Found, Results, declared
-from percolab.study.material import Look, Material
-from percolab.study.networks import Networks
+from percolab.study.material import Array, Look, Material, Networks
 from percolab.study.pictures import by_layer, by_number, drawn_by
-from percolab.study.scales import HIERARCHY
-from percolab.study.settings import Settings
+from percolab.study.settings import HIERARCHY, Settings
 
 TARGETS = ("z", "sum")
 NULLS = {"": "all", ", null": "null"}
@@ -133,17 +130,16 @@ def draws_of(dataset: Dataset, count: int, draw: int = 0) -> list[tuple[Floats, 
     return made
 
 
-def train(s: Settings[Options], here: Here) -> Networks:
+def train(data: Material) -> Networks:
     """Train a network on each draw of values, all from the same initial weights, in the same order of rows."""
-    data = Material(s, here)
+    s = data.settings
     y = np.stack([y for _, y in draws_of(data.truths[0].dataset, s.seeds, s.draw)])
     return data.train(data.configs[:1] * s.seeds, targets=y)
 
 
-def measure(s: Settings[Options], here: Here, networks: Networks) -> Measured:
+def measure(data: Material, networks: Networks) -> Measured:
     """Read every draw of values, and fresh ones, from every layer of every network."""
-    data = Material(s, here)
-    [truth], [probed] = data.truths, data.probed(s.options.depths, s.options.min_size)
+    s, [truth], [probed] = data.settings, data.truths, data.probed()
     drawn = [z for z, _ in draws_of(truth.dataset, s.seeds, s.draw)]
     z = np.column_stack([*drawn, fresh_values(truth.forest, s.options.fresh, seed=s.draw)])
     values = np.concatenate([z, path_sums(truth.forest, z)], axis=1)[probed.latent]

@@ -30,18 +30,16 @@ from percolab.intervals import Estimate, over_seeds
 from percolab.nn.networks.activations import label
 from percolab.nn.networks.excess import excess
 from percolab.nn.training.training import numbers
-from percolab.study import scales
-from percolab.study.cells import Cell, Here, cell_of
+from percolab.study.cells import Cell
 from percolab.study.comparison import listed, read_draw
 from percolab.study.contrasts import OWN_OTHER, TRAINED_RAW, TRAINED_UNTRAINED, contrasts
 from percolab.study.estimates import ENOUGH, Line, Row, layers_of, row, select
 from percolab.study.experiment import Found, Results, declared, of_recorded
-from percolab.study.material import Material
+from percolab.study.material import Material, Networks, Recorded, cell_of
 from percolab.study.measured import OTHER, RAW, TRAINED, UNTRAINED, Columns, Measured
-from percolab.study.networks import Networks, Recorded
 from percolab.study.pictures import by_layer, drawn_by
 from percolab.study.readers import as_reader
-from percolab.study.settings import Settings
+from percolab.study.settings import DOCUMENTS, Settings, corpus_training
 from percolab.study.subject import n_factors
 
 INTO = "since=6+truth=true"  #: Positions six or more into a segment, by the true context.
@@ -75,7 +73,9 @@ def options(scale: str, seeds: int, training: Any) -> Options:
 
 def networks_of(s: Settings[Any]) -> Cell[Networks]:
     """Return the cell of the networks: one for each lexicon and seed; those of a seed start from the same weights."""
-    return cell_of(s, "networks", Networks, train, lasting=False, stage="training", made_from=s.of_networks)
+    return cell_of(
+        s, "networks", Networks, Material.train_by_factor, lasting=False, stage="training", made_from=s.of_networks
+    )
 
 
 def cells(s: Settings[Options]) -> list[Cell[Any]]:
@@ -103,11 +103,6 @@ def _readers(s: Settings[Options]) -> tuple[str, ...]:
     return s.asked or s.options.readers
 
 
-def train(s: Settings[Any], here: Here) -> Networks:
-    """Train the networks."""
-    return Material(s, here).train_by_factor()
-
-
 @dataclass(frozen=True, eq=False)
 class Excess:
     """Losses above the floor, by network: a result of a cell."""
@@ -119,12 +114,11 @@ class Excess:
     seconds: float
 
 
-def measure_excess(s: Settings[Options], here: Here, networks: Networks) -> Excess:
+def measure_excess(data: Material, networks: Networks) -> Excess:
     """Return the excess of trained networks on their own lexicon and on the next, and of untrained ones."""
-    data = Material(s, here)
 
     def losses(model: Any, k: int) -> dict[str, float]:
-        return numbers(excess(model, data.target(k), device=here.device))
+        return numbers(excess(model, data.target(k), device=data.here.device))
 
     each = list(enumerate(networks.factors))
     own = [networks.test[i] or losses(data.model(networks, i), k) for i, k in each]
@@ -139,16 +133,16 @@ def measure_excess(s: Settings[Options], here: Here, networks: Networks) -> Exce
     )
 
 
-def read(reader: str, s: Settings[Options], here: Here, networks: Networks | Recorded) -> Columns:
+def read(reader: str, data: Material, networks: Networks | Recorded) -> Columns:
     """Return what a reader gives for every network, layer and lexicon."""
-    data = Material(s, here)
+    s = data.settings
     by_lexicon: dict[int | None, list[Any]] = {}
     for i, k in enumerate(networks.factors):
         by_lexicon.setdefault(k, []).append(networks.model(i, data.data))
     roles = {TRAINED: by_lexicon, UNTRAINED: networks.untrained(data.data), RAW: None}
     asked = listed(roles, n_factors(data.data))
     rows, layers = s.options.documents, _layers(s, reader)
-    measured = read_draw(s.draw, data.data, asked, [as_reader(reader)], layers, rows, data.device, here.progress)
+    measured = read_draw(s.draw, data.data, asked, [as_reader(reader)], layers, rows, data.device, data.progress)
     return Columns.of(measured)
 
 
@@ -246,7 +240,5 @@ def _contrasts(rows: Sequence[Row], s: Settings[Options], reader: str, unit: str
     return by_layer(series, layers_of(found), f"{s.data[0]}: {reader}", unit) if found else None
 
 
-training, draw = scales.corpus_training, drawn_by(readers, beliefs, separation)
-EXPERIMENT = declared(
-    __name__, data=scales.DOCUMENTS, own_networks=True, recorded=True, usual_seeds={"paper": 2, "small": 2}
-)
+training, draw = corpus_training, drawn_by(readers, beliefs, separation)
+EXPERIMENT = declared(__name__, data=DOCUMENTS, own_networks=True, recorded=True, usual_seeds={"paper": 2, "small": 2})

@@ -33,14 +33,12 @@ from percolab.nn.config import TrainConfig
 from percolab.nn.networks.activations import activations, label
 from percolab.nn.networks.model import ResidualMLP, predict
 from percolab.nn.probing.siblings import find_siblings
-from percolab.study.cells import Array, Cell, Here, cell_of
+from percolab.study.cells import Cell
 from percolab.study.estimates import Line, Row, layers_of, row, select
 from percolab.study.experiment import Found, Results, declared
-from percolab.study.material import Material
-from percolab.study.networks import Networks
+from percolab.study.material import Array, Material, Networks, cell_of, networks_cell
 from percolab.study.pictures import by_layer, drawn_by
-from percolab.study.scales import HIERARCHY
-from percolab.study.settings import Settings
+from percolab.study.settings import HIERARCHY, Settings
 
 SHARES = (1 / 200, 1 / 4)  #: An edited latent has from the first to the second of these shares of all rows.
 SLOPE_ROWS = 4096  #: Samples that the mean slope of the prediction is taken over.
@@ -134,24 +132,18 @@ def _edited(dataset: Dataset, latent: Any, change: float) -> Floats:
 
 def cells(s: Settings[Options]) -> list[Cell[Any]]:
     """Return three cells: networks, their continuations, and what is measured of both."""
-    networks = cell_of(s, "networks", Networks, train, lasting=False, stage="training")
-    edited = cell_of(s, "edited", Networks, retrain, networks, lasting=False, stage="training")
+    networks = networks_cell(s, Material.train)
+    edited = networks_cell(s, retrain, networks, name="edited")
     return [networks, edited, cell_of(s, "measures", Measured, measure, networks, edited)]
 
 
-def train(s: Settings[Options], here: Here) -> Networks:
-    """Train a network for each seed."""
-    return Material(s, here).train()
-
-
-def retrain(s: Settings[Options], here: Here, networks: Networks) -> Networks:
+def retrain(data: Material, networks: Networks) -> Networks:
     """Go on from each network with each latent's value changed, and with none changed.
 
     The edits and one continuation without have the same order of rows, that of the seed; as many others without an
     edit as there are latents have orders of their own.
     """
-    data = Material(s, here)
-    dataset, [first, *_] = data.truths[0].dataset, s.network_seeds
+    s, dataset, [first, *_] = data.settings, data.truths[0].dataset, data.settings.network_seeds
     latents = edited_latents(dataset.forest, s.options.latents)
     y = np.stack([_edited(dataset, i, s.options.change) for i in latents])
     members, models, targets = [], [], []
@@ -165,10 +157,9 @@ def retrain(s: Settings[Options], here: Here, networks: Networks) -> Networks:
     return data.train(members, models, targets=np.stack(targets))
 
 
-def measure(s: Settings[Options], here: Here, networks: Networks, edited: Networks) -> Measured:
+def measure(data: Material, networks: Networks, edited: Networks) -> Measured:
     """Measure by how much edits move activations and predictions of the latents' own samples, and of all others."""
-    data = Material(s, here)
-    dataset, forest = data.truths[0].dataset, data.truths[0].forest
+    s, dataset, forest = data.settings, data.truths[0].dataset, data.truths[0].forest
     latents = edited_latents(forest, s.options.latents)
     names = streams(data.model(networks))
     each, own = 2 * latents.size + 1, range(latents.size)

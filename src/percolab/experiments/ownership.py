@@ -31,15 +31,13 @@ from numpy.typing import NDArray
 from percolab.experiments.documents import mean_of, networks_of
 from percolab.features.fairness import auc
 from percolab.show import style
-from percolab.study import scales
-from percolab.study.cells import Cell, Here, cell_of
+from percolab.study.cells import Cell
 from percolab.study.crosscoder import BOTH, MATCHED, Difference, diff, draw_owners, misattributed_share, owner_auc
 from percolab.study.estimates import Line, Row, row, select
 from percolab.study.experiment import Details, Found, Results, declared
-from percolab.study.material import Material
-from percolab.study.networks import Networks
+from percolab.study.material import Material, Networks, cell_of
 from percolab.study.pictures import Picture
-from percolab.study.settings import Settings
+from percolab.study.settings import DOCUMENTS, Settings, corpus_training
 from percolab.study.subject import AnyData
 
 SWAP, TUNED, RESEEDED = PAIRS = "swap", "tuned", "reseeded"
@@ -96,9 +94,8 @@ def cells(s: Settings[Options]) -> list[Cell[Any]]:
     return [networks, further, cell_of(s, "pairs", Owned, measure, networks, further)]
 
 
-def tune(s: Settings[Options], here: Here, networks: Networks) -> Networks:
+def tune(data: Material, networks: Networks) -> Networks:
     """Train the networks of the first lexicon further, on both."""
-    data = Material(s, here)
     return data.train(models=_of_lexicon(networks, 0, data.data))
 
 
@@ -106,10 +103,10 @@ def _of_lexicon(networks: Networks, k: int, corpus: AnyData) -> list[Any]:
     return [networks.model(i, corpus) for i, factor in enumerate(networks.factors) if factor == k]
 
 
-def measure(s: Settings[Options], here: Here, networks: Networks, further: Networks) -> Owned:
+def measure(data: Material, networks: Networks, further: Networks) -> Owned:
     """Return the concepts of all pairs, with the shares of their features."""
     tables = []
-    for pair, seed, found in _differences(s, here, networks, further):
+    for pair, seed, found in _differences(data, networks, further):
         assert found.concepts is not None
         tables.append(found.concepts.assign(pair=pair, seed=seed))
     table = pandas.concat(tables, ignore_index=True)
@@ -117,10 +114,8 @@ def measure(s: Settings[Options], here: Here, networks: Networks, further: Netwo
     return Owned(**lists, f1=table["f1"].to_numpy(np.float64), share=table["share"].to_numpy(np.float64))
 
 
-def _differences(
-    s: Settings[Options], here: Here, networks: Networks, further: Networks
-) -> Iterator[tuple[str, int, Difference]]:
-    corpus = Material(s, here).data
+def _differences(data: Material, networks: Networks, further: Networks) -> Iterator[tuple[str, int, Difference]]:
+    s, here, corpus = data.settings, data.here, data.data
     first, second = (_of_lexicon(networks, k, corpus) for k in (0, 1))
     others = {SWAP: second, TUNED: _of_lexicon(further, 0, corpus), RESEEDED: first[1:] + first[:1]}
     asked: dict[str, Any] = {
@@ -199,5 +194,5 @@ def details(found: Sequence[Found], s: Settings[Options]) -> Details:
     return Details([], {}, {"shares": Picture(figure, words)}, {"tables/concepts": table})
 
 
-training = scales.corpus_training
-EXPERIMENT = declared(__name__, data=scales.DOCUMENTS, own_networks=True, usual_seeds={"paper": 2, "small": 2})
+training = corpus_training
+EXPERIMENT = declared(__name__, data=DOCUMENTS, own_networks=True, usual_seeds={"paper": 2, "small": 2})

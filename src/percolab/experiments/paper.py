@@ -40,14 +40,12 @@ from percolab.nn.probing.probed_latents import LATENT_TARGETS, TARGETS
 from percolab.nn.probing.probed_networks import Source, Sources, listed
 from percolab.nn.probing.prober import Prober
 from percolab.show import summary
-from percolab.study.cells import Array, Cell, Here, cell_of
+from percolab.study.cells import Cell, Here
 from percolab.study.estimates import Line, Row, row, select
 from percolab.study.experiment import Details, Found, Results, declared
-from percolab.study.material import Material
-from percolab.study.networks import Networks
+from percolab.study.material import Array, Material, Networks, cell_of
 from percolab.study.pictures import Picture, caption
-from percolab.study.scales import HIERARCHY
-from percolab.study.settings import Settings, network_seeds
+from percolab.study.settings import HIERARCHY, Settings, network_seeds
 
 
 @dataclass(frozen=True)
@@ -181,24 +179,23 @@ def cells(s: Settings[Options]) -> list[Cell[Any]]:
     ]  # fmt: skip
 
 
-def _summarise(s: Settings[Options], here: Here) -> Summary:
-    return Summary(summary.summarise(Material(s, here).dataset))
+def _summarise(data: Material) -> Summary:
+    return Summary(summary.summarise(data.dataset))
 
 
-def _baselines(s: Settings[Options], here: Here) -> Baselines:
-    data = Material(s, here)
-    scores: dict[str, Any] = baselines(data.dataset, device=data.device, progress=here.progress)
+def _baselines(data: Material) -> Baselines:
+    scores: dict[str, Any] = baselines(data.dataset, device=data.device, progress=data.progress)
     return Baselines(scores)
 
 
-def _train(s: Settings[Options], here: Here, epochs: int | None = None) -> Networks:
-    config = s.training if epochs is None else replace(s.training, epochs=epochs)
-    return Material(s, here).train(config.with_seeds(seeds_of(s)))
+def _train(data: Material, epochs: int | None = None) -> Networks:
+    usual = data.settings.training
+    config = usual if epochs is None else replace(usual, epochs=epochs)
+    return data.train(config.with_seeds(seeds_of(data.settings)))
 
 
-def _probe(source: Source, s: Settings[Options], here: Here, networks: Networks) -> Probed:
-    data = Material(s, here)
-    found = _prober(s, data.device).run(_sources(s, data, networks).representations(source))
+def _probe(source: Source, data: Material, networks: Networks) -> Probed:
+    found = _prober(data.settings, data.device).run(_sources(data, networks).representations(source))
     return Probed.of(found.errors, found.skipped)
 
 
@@ -208,28 +205,25 @@ def _prober(s: Settings[Options], device: torch.device) -> Prober:
     return Prober(Material(s).dataset, s.options.probing, device=device)
 
 
-def _sources(s: Settings[Options], data: Material, networks: Networks) -> Sources:
-    def trained(member: int) -> Any:
-        return data.model(networks, member)
-
-    return Sources(data.dataset, s.training.with_seeds(seeds_of(s)), trained, data.device)
+def _sources(data: Material, networks: Networks) -> Sources:
+    configs = data.settings.training.with_seeds(seeds_of(data.settings))
+    return Sources(data.dataset, configs, partial(data.model, networks), data.device)
 
 
-def _power(s: Settings[Options], here: Here, networks: Networks) -> Power:
+def _power(data: Material, networks: Networks) -> Power:
     """Plant signals in the last block of the first network, and look for them."""
-    data = Material(s, here)
-    first = next(source for source in sources_of(s) if source.kind == controls.TRAINED)
-    recorded = _sources(s, data, networks).representations(first)
+    first = next(source for source in sources_of(data.settings) if source.kind == controls.TRAINED)
+    recorded = _sources(data, networks).representations(first)
     name = paper_findings.blocks(recorded, "residual")[-1]
-    curve = controls.planted_power(
-        data.dataset, recorded[name], s.options.probing, device=data.device, progress=here.progress
-    )
+    how: dict[str, Any] = {"device": data.device, "progress": data.progress}
+    curve = controls.planted_power(data.dataset, recorded[name], data.settings.options.probing, **how)
     return Power(name, [Strength(**at) for at in curve.pop("strengths", ())], **curve)
 
 
-def _check(s: Settings[Options], here: Here, *probed: Probed) -> Findings:
+def _check(data: Material, *probed: Probed) -> Findings:
     """Check the paper's findings, beside the controls."""
-    measured = paper_figures.measures(Material(s, here).truths[0].forest, by_kind(s, probed, "random"))
+    s = data.settings
+    measured = paper_figures.measures(data.truths[0].forest, by_kind(s, probed, "random"))
     how: dict[str, Any] = {"fit_from": s.options.fit_from, "multi_cluster": s.data[0] == "multi-cluster"}
     return Findings(
         **{

@@ -33,14 +33,11 @@ from percolab.intervals import equal_bins, kin, mean_interval, share_interval
 from percolab.nn.networks.activations import label
 from percolab.nn.probing import siblings
 from percolab.nn.probing.siblings import Siblings
-from percolab.study.cells import Array, Here
 from percolab.study.estimates import Line, Row, layers_of, row, select
 from percolab.study.experiment import Found, Results, declared
-from percolab.study.material import Material
-from percolab.study.networks import Networks
+from percolab.study.material import Array, Material, Networks
 from percolab.study.pictures import by_layer, by_number, drawn_by
-from percolab.study.scales import WORLDS
-from percolab.study.settings import Settings
+from percolab.study.settings import WORLDS, Settings
 
 MEASURES = ("separation", "held-out separation", "accuracy")
 METHODS = ("kmeans", "neurons")
@@ -119,15 +116,14 @@ class Measured:
     training: dict[str, Any]
 
 
-def train(s: Settings[Any], here: Here) -> Networks:
+def train(data: Material) -> Networks:
     """Train a network for each seed and factor: those of a seed have the same initial weights and order of rows."""
-    data = Material(s, here)
-    return data.train_by_factor(keep=s.options.keep, split=data.split)
+    return data.train_by_factor(keep=data.settings.options.keep, split=data.split)
 
 
-def measure(s: Settings[Options], here: Here, networks: Networks) -> Measured:
+def measure(data: Material, networks: Networks) -> Measured:
     """Measure every pair in every network, layer and epoch kept; features at the last epoch, on held-out samples."""
-    data = Material(s, here)
+    s = data.settings
     pairs, names, by_target = pairs_of(data), data.layers(networks)[1:], (s.seeds, len(data.truths))
     looked = _Looked(data, pairs)
     values = data.measured_by_factor(networks, s.options.keep, names, lambda look: looked.measures(look.A))

@@ -32,14 +32,12 @@ from percolab.ground.arrays import Floats, Ints
 from percolab.intervals import Estimate, jackknife, kin, mean_interval
 from percolab.nn.config import TrainConfig
 from percolab.nn.networks.model import predict
-from percolab.study.cells import Array, Cell, Here, cell_of
+from percolab.study.cells import Cell
 from percolab.study.estimates import Line, Row, row, select
 from percolab.study.experiment import Found, Results, declared
-from percolab.study.material import Material
-from percolab.study.networks import trained
+from percolab.study.material import Array, Material, cell_of, trained
 from percolab.study.pictures import by_number, drawn_by
-from percolab.study.scales import HIERARCHY
-from percolab.study.settings import Settings
+from percolab.study.settings import HIERARCHY, Settings
 from percolab.worlds.splits import Split, split_rows
 
 TIED = 1e-6  #: Relative difference of distances that counts as none.
@@ -204,12 +202,12 @@ def first(s: Settings[Options]) -> Cell[Rows]:
     return cell_of(s, "rows", Rows, _rows)
 
 
-def _rows(s: Settings[Options], here: Here) -> Rows:
+def _rows(first: Material) -> Rows:
     found = Rows({}, {}, {}, {})
-    for number, name in enumerate(s.data):
-        data = Data(s, here, number)
+    for number, name in enumerate(first.settings.data):
+        data = Data(first.settings, first.here, number)
         rows = data.rows
-        found.n[name] = sizes(s.options.least_rows, rows.train.size)
+        found.n[name] = sizes(data.settings.options.least_rows, rows.train.size)
         found.test[name] = rows.test
         found.variance[name] = float(data.dataset.y[rows.test].var())
         found.dim[name] = int(data.dataset.X.shape[1])
@@ -227,29 +225,27 @@ def cells(s: Settings[Options], rows: Rows) -> list[Cell[Any]]:
     """Return a cell for each number of rows and each width, and for the nearest rows of each number."""
     made_from, found = s.to_dict(), []
     for number, name in enumerate(s.data):
-        cell = partial(cell_of, s, kind=Errors, made_from=made_from, stage=name)
+        cell = partial(cell_of, s, kind=Errors, on=partial(Data, number=number), made_from=made_from, stage=name)
         for n, width in jobs(s, rows.n[name]):
-            found.append(cell(f"{name}/{n}x{width}", make=partial(_train, number=number, n=n, width=width)))
+            found.append(cell(f"{name}/{n}x{width}", make=partial(_train, n=n, width=width)))
         for n in rows.n[name].tolist():
-            found.append(cell(f"{name}/{n}-nearest", make=partial(_nearest, number=number, n=n)))
+            found.append(cell(f"{name}/{n}-nearest", make=partial(_nearest, n=n)))
     return found
 
 
-def _train(s: Settings[Options], here: Here, *, number: int, n: int, width: int) -> Errors:
+def _train(data: Data, *, n: int, width: int) -> Errors:
     """Train networks of a width on the first n rows of each chain."""
-    data = Data(s, here, number)
-    rows = data.rows
+    s, rows = data.settings, data.rows
     config = replace(s.training, d_model=width, epochs=epochs(s, n))
     splits = [Split(chain[:n], rows.validation, rows.test) for chain in data.chains]
-    results = trained(here, data.dataset, config.with_seeds(s.network_seeds), data.make, split=splits)
+    results = trained(data.here, data.dataset, config.with_seeds(s.network_seeds), data.make, split=splits)
     errors = np.stack([_errors(result.model, data.inputs, data.dataset.y, rows.test) for result in results])
     losses = np.array([float(result.history["train_loss"].iloc[-1]) for result in results])
     return Errors(errors.astype(np.float32), losses)
 
 
-def _nearest(s: Settings[Options], here: Here, *, number: int, n: int) -> Errors:
+def _nearest(data: Data, *, n: int) -> Errors:
     """Predict test rows by the nearest of the first n rows of each chain."""
-    data = Data(s, here, number)
     X, y, test = data.inputs, data.dataset.y, data.rows.test
     errors = [nearest_errors(X, y, np.sort(chain[:n]), test) for chain in data.chains]
     return Errors(np.array(errors, np.float32), np.zeros(len(errors)))

@@ -40,14 +40,11 @@ from percolab.nn.networks.activations import RAW, label
 from percolab.nn.probing import siblings
 from percolab.nn.probing.probed_latents import Places, fresh_values, read_places
 from percolab.nn.probing.siblings import Siblings
-from percolab.study.cells import Array, Here
 from percolab.study.estimates import Line, Row, band, layers_of, row, select
 from percolab.study.experiment import Found, Results, declared
-from percolab.study.material import Look, Material
-from percolab.study.networks import Networks
+from percolab.study.material import Array, Look, Material, Networks
 from percolab.study.pictures import by_layer, by_number, drawn_by
-from percolab.study.scales import WORLDS
-from percolab.study.settings import STEP, Settings
+from percolab.study.settings import STEP, WORLDS, Settings
 
 RANDOM_DRAWS = 3  #: Random directions for each concept.
 LEAST_F1 = 0.3  #: A feature of a concept has at least this F1.
@@ -118,11 +115,9 @@ class _Hierarchy:
         self.law = (1 / np.sqrt(1 + truth.forest.point_depth[truth.rows[self.inside]])).mean(1)
 
 
-def measure(s: Settings[Options], here: Here, networks: Networks) -> Measured:
+def measure(data: Material, networks: Networks) -> Measured:
     """Steer in every layer but the last of every network, before and after training, for every hierarchy."""
-    data = Material(s, here)
-    depths = [depth for depth in s.options.depths if depth >= responses.LEAST_DEPTH]
-    probed = data.probed(depths, s.options.min_size)
+    s, probed = data.settings, data.probed(least_depth=responses.LEAST_DEPTH)
     units = zip(points.pairs_of(data), probed, strict=True)
     hierarchies = [_Hierarchy(data, k, *own) for k, own in enumerate(units)]
     epochs, names = (0, networks.last), [RAW, *responses.streams(data.model(networks))]

@@ -28,14 +28,11 @@ from percolab.nn.networks.activations import RAW, label
 from percolab.nn.probing import siblings
 from percolab.nn.probing.errors import LEAST_BASELINE
 from percolab.nn.probing.probed_latents import fresh_values, path_sums, read_places
-from percolab.study.cells import Array, Here
 from percolab.study.estimates import Line, Row, layers_of, row, select
 from percolab.study.experiment import Found, Results, declared
-from percolab.study.material import Look, Material
-from percolab.study.networks import Networks
+from percolab.study.material import Array, Look, Material, Networks
 from percolab.study.pictures import by_layer, by_number, drawn_by
-from percolab.study.scales import HIERARCHY
-from percolab.study.settings import Settings
+from percolab.study.settings import HIERARCHY, Settings
 
 TARGETS = ("z", "sum", "fresh z")
 RELATIVE, RATIO = "error over that of the mean", "log ratio,\ntrained over untrained"
@@ -69,18 +66,16 @@ class Measured:
     training: dict[str, Any]
 
 
-def train(s: Settings[Any], here: Here) -> Networks:
+def train(data: Material) -> Networks:
     """Train a network for each seed, all on the dataset's y."""
-    return Material(s, here).train(keep=s.options.keep)
+    return data.train(keep=data.settings.options.keep)
 
 
-def measure(s: Settings[Options], here: Here, networks: Networks) -> Measured:
+def measure(data: Material, networks: Networks) -> Measured:
     """Probe latents and separate siblings in every layer, at every epoch kept, of every network, and in the input."""
-    data = Material(s, here)
-    own, [truth], [probed] = s.options, data.truths, data.probed(s.options.depths, s.options.min_size)
-    [pairs] = pairs_of(data)
+    own, [truth], [probed], [pairs] = data.settings.options, data.truths, data.probed(), pairs_of(data)
     whole = siblings.ready(pairs, data.device)
-    z = np.column_stack([truth.latent_z, fresh_values(truth.forest, 1, seed=s.draw)])
+    z = np.column_stack([truth.latent_z, fresh_values(truth.forest, 1, seed=data.settings.draw)])
     values = np.column_stack([z[:, 0], path_sums(truth.forest, z[:, :1])[:, 0], z[:, 1]])[probed.latent]
     names = data.layers(networks)
     raw = read_places(data.inputs, probed, values)

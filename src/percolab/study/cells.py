@@ -16,12 +16,10 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Any, Generic, TypeVar, get_args, get_origin, get_type_hints
 
 import numpy as np
-from numpy.typing import NDArray
 
 from percolab.ground import foreign_files
 from percolab.ground.files import replacing
@@ -31,8 +29,6 @@ from percolab.store import runners
 from percolab.study.directory import SCHEMA, VERSION
 
 T = TypeVar("T")
-#: In a result, ``Annotated[Array, ("seed", "layer")]`` names the axes of an array for the tidy table.
-Array = NDArray[Any]
 RECORD = "record.json"  #: Entry of a cell's file that is no array of its result.
 
 
@@ -59,15 +55,6 @@ class Cell(Generic[T]):
     stage: str = ""  #: what its time is counted as; its name, unless given
     gpus: float = 1.0  #: that it needs where there are any
     rank: int = 0  #: cells of a lower rank are computed first
-
-
-def cell_of(s: Any, name: str, kind: type[T], make: Callable[..., T], *needs: Cell[Any], **how: Any) -> Cell[T]:
-    """Return a cell of the settings' draw; `make` is called with the settings first.
-
-    It is made from all of the settings, unless `made_from` is among the other attributes that are given by name.
-    """
-    how = {"made_from": how.pop("made_from", None) or s.to_dict(), **how}
-    return Cell(f"{s.prefix}{name}", kind, partial(make, s), needs=needs, **how)
 
 
 @dataclass(frozen=True)

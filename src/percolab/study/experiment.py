@@ -32,13 +32,14 @@ from percolab.ground.version import provenance
 from percolab.nn.config import SCALES
 from percolab.nn.training import run as training_run
 from percolab.store.finished import load
-from percolab.study import pictures, report, scales
-from percolab.study.cells import Cell, Cells, Here, cell_of, connected
+from percolab.study import pictures, report
+from percolab.study.cells import Cell, Cells, Here, connected
 from percolab.study.directory import CELLS, FIGURES, REPORT, RESULTS, SCHEMA, TABLE, TRAINING, VERSION, claimed
 from percolab.study.estimates import Line, Row, combined
-from percolab.study.networks import Networks, Recorded, find_make
+from percolab.study.material import Material, Networks, Recorded, cell_of, networks_cell
+from percolab.study.networks import find_make
 from percolab.study.readers import as_reader
-from percolab.study.settings import Settings
+from percolab.study.settings import HIERARCHY, WORLDS, Settings, recipe_of, training_of
 from percolab.study.sources import folder
 
 if TYPE_CHECKING:
@@ -81,7 +82,7 @@ class Experiment(Generic[O]):
     own_networks: bool = False  #: whether it can be run on networks of one's own
     recorded: bool = False  #: whether activations that were recorded elsewhere can take the place of its networks
     several: bool = False  #: whether it is run on several of its data at once
-    training: Callable[[str, str], Any] = scales.training  #: how networks are trained, by data and scale
+    training: Callable[[str, str], Any] = training_of  #: how networks are trained, by data and scale
     call: str = "represent {name}"  #: the command that runs it
     #: whether estimates are made of the cells that are there, before all are; and a cell that fails stops no other
     in_parts: bool = False
@@ -105,7 +106,7 @@ class Experiment(Generic[O]):
         Parameters
         ----------
         scale
-            ``"paper"``, or ``"small"``: minutes on a laptop; see `percolab.study.scales`.
+            ``"paper"``, or ``"small"``: minutes on a laptop; see `percolab.study.settings`.
         data
             Some of the experiment's data, or the path of a store; None takes its default.
         seeds
@@ -156,7 +157,7 @@ class Experiment(Generic[O]):
             experiment=self.name,
             scale=scale,
             data=chosen,
-            recipes=(stored.recipe,) if stored else tuple(scales.recipe(name, scale) for name in chosen),
+            recipes=(stored.recipe,) if stored else tuple(recipe_of(name, scale) for name in chosen),
             training=training,
             seeds=count,
             options=replace(own, **options),  # type: ignore[type-var]
@@ -192,7 +193,7 @@ class Experiment(Generic[O]):
 
     def _stored(self, chosen: Sequence[str], draws: int) -> Any:
         """Return the data of a store, where one is named; None for data that are known by name."""
-        of_points = self.data in (scales.HIERARCHY, scales.WORLDS)
+        of_points = self.data in (HIERARCHY, WORLDS)
         if len(chosen) != 1 or chosen[0] in self.data or not of_points or not Path(chosen[0]).exists():
             for name in chosen:
                 check_choice("data", name, self.data)
@@ -201,7 +202,7 @@ class Experiment(Generic[O]):
             raise ValueError(f"draws must be 1 for data in a store, got {draws}")
         stored = load(chosen[0])
         several = len(getattr(stored.recipe, "factors", (None,))) > 1
-        if several != (self.data == scales.WORLDS):
+        if several != (self.data == WORLDS):
             rule = "one hierarchy" if several else "several hierarchies"
             raise ValueError(f"data must have {rule} for {self.name}, got {chosen[0]!r}")
         return stored
@@ -455,17 +456,18 @@ def train_then_measure(
 ) -> list[Cell[Any]]:
     """Return two cells: networks, which are large and not needed once they are measured, and what is measured of them.
 
-    They are made by ``train(s, here)`` and ``measure(s, here, networks)``, which returns a `kind`.
+    They are made by ``train(data)`` and ``measure(data, networks)``, which returns a `kind`; `data` is a `Material`.
     """
     if getattr(s.options, "activations", ""):
         return [cell_of(s, "measures", kind, partial(of_recorded, measure))]
-    networks = cell_of(s, "networks", Networks, train, lasting=False, stage="training")
+    networks = networks_cell(s, train)
     return [networks, cell_of(s, "measures", kind, measure, networks)]
 
 
-def of_recorded(measure: Callable[..., Any], s: Settings[Any], here: Here) -> Any:
-    """Return what ``measure(s, here, networks)`` gives for networks whose activations were recorded elsewhere."""
-    return measure(s, here, Recorded.of(folder(s.options.activations), s.draw, s.training.total))
+def of_recorded(measure: Callable[..., Any], data: Material) -> Any:
+    """Return what ``measure(data, networks)`` gives for networks whose activations were recorded elsewhere."""
+    s = data.settings
+    return measure(data, Recorded.of(folder(s.options.activations), s.draw, s.training.total))
 
 
 # ---------------------------------------------------------------------- the tidy table
