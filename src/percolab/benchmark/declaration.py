@@ -47,7 +47,7 @@ from percolab.study.contrasts import OWN_OTHER, TRAINED_RAW, TRAINED_UNTRAINED
 from percolab.study.directory import CELLS
 from percolab.study.estimates import Line, Row, combined, select
 from percolab.study.experiment import Details, Found, Results, Study, declared, digest_of
-from percolab.study.material import Networks, cell_of
+from percolab.study.material import cell_of, networks_cell
 from percolab.study.measured import OTHER, RAW, TRAINED, UNTRAINED, Columns, Measured
 from percolab.study.pictures import Picture, by_layer, by_number
 from percolab.study.settings import Settings
@@ -99,7 +99,7 @@ def cells(s: Settings[Options]) -> list[Cell[Any]]:
     the same representation follow each other, and share it.
     """
     named = s.of_networks | {"share": s.options.share, "tuned": s.options.tuned}
-    networks = cell_of(s, "networks", Networks, train, on=Subject, made_from=named, lasting=False, stage="training")
+    networks = networks_cell(s, train, on=Subject, made_from=named)
     asked = {name: value for name, value in s.to_dict()["options"].items() if name != "budget"} | {"store": s.store}
     asked |= {name: value for name, value in named.items() if name != "seeds"}  # more networks go on from fewer
     found: list[Cell[Any]] = [] if s.options.activations else [networks]

@@ -35,7 +35,7 @@ from percolab.study.comparison import listed, read_draw
 from percolab.study.contrasts import OWN_OTHER, TRAINED_RAW, TRAINED_UNTRAINED, contrasts
 from percolab.study.estimates import ENOUGH, Line, Row, layers_of, row, select
 from percolab.study.experiment import Found, Results, declared, of_recorded
-from percolab.study.material import Material, Networks, Recorded, cell_of
+from percolab.study.material import Material, Networks, Recorded, cell_of, networks_cell
 from percolab.study.measured import OTHER, RAW, TRAINED, UNTRAINED, Columns, Measured
 from percolab.study.pictures import by_layer, drawn_by
 from percolab.study.readers import as_reader
@@ -71,16 +71,10 @@ def options(scale: str, seeds: int, training: Any) -> Options:
 # ---------------------------------------------------------------------- cells
 
 
-def networks_of(s: Settings[Any]) -> Cell[Networks]:
-    """Return the cell of the networks: one for each lexicon and seed; those of a seed start from the same weights."""
-    return cell_of(
-        s, "networks", Networks, Material.train_by_factor, lasting=False, stage="training", made_from=s.of_networks
-    )
-
-
 def cells(s: Settings[Options]) -> list[Cell[Any]]:
     """Return the cells of a draw: the networks, their excess, and what each reader gives."""
-    networks, made_from, recorded = networks_of(s), s.of_networks, s.options.activations
+    made_from, recorded = s.of_networks, s.options.activations
+    networks = networks_cell(s, Material.train_by_factor, made_from=made_from)
     reading = []
     for reader in _readers(s):
         asked = {"reader": reader, "layers": _layers(s, reader), "documents": s.options.documents}

@@ -28,14 +28,14 @@ import numpy as np
 import pandas
 from numpy.typing import NDArray
 
-from percolab.experiments.documents import mean_of, networks_of
+from percolab.experiments.documents import mean_of
 from percolab.features.fairness import auc
 from percolab.show import style
 from percolab.study.cells import Cell
 from percolab.study.crosscoder import BOTH, MATCHED, Difference, diff, draw_owners, misattributed_share, owner_auc
 from percolab.study.estimates import Line, Row, row, select
 from percolab.study.experiment import Details, Found, Results, declared
-from percolab.study.material import Material, Networks, cell_of
+from percolab.study.material import Material, Networks, cell_of, networks_cell
 from percolab.study.pictures import Picture
 from percolab.study.settings import DOCUMENTS, Settings, corpus_training
 from percolab.study.subject import AnyData
@@ -89,8 +89,8 @@ class Owned:
 
 def cells(s: Settings[Options]) -> list[Cell[Any]]:
     """Return the cells of a draw: networks, those trained further, and the concepts of all pairs."""
-    networks, how = networks_of(s), {"lasting": False, "stage": "training", "made_from": s.of_networks}
-    further = cell_of(s, "tuned", Networks, tune, networks, **how)
+    networks = networks_cell(s, Material.train_by_factor, made_from=s.of_networks)
+    further = networks_cell(s, tune, networks, name="tuned", made_from=s.of_networks)
     return [networks, further, cell_of(s, "pairs", Owned, measure, networks, further)]
 
 
