@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -127,10 +127,14 @@ def measured_in(s: Settings[Options], results: Results) -> list[Measured]:
     return [cell for kept in results.values() if isinstance(kept, Columns) for cell in kept.cells(s.draw)]
 
 
-def analyse(s: Settings[Options], results: Results) -> Found:
+def analyse(s: Settings[Options], results: Results) -> Iterator[Row]:
     """Return the estimates of a draw."""
-    count = len({which for which in representations(s) if which.role == TRAINED})
-    return Found(estimates(measured_in(s, results), tuned=s.options.tuned), {"networks": count})
+    return estimates(measured_in(s, results), tuned=s.options.tuned)
+
+
+def networks(s: Settings[Options], results: Results) -> dict[str, Any]:
+    """Return how many networks there are."""
+    return {"networks": len({which for which in representations(s) if which.role == TRAINED})}
 
 
 # ---------------------------------------------------------------------- page

@@ -15,7 +15,7 @@ Before training all networks are one, so the log ratio is 0 by construction.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any
 
@@ -31,7 +31,7 @@ from percolab.nn.config import TrainConfig
 from percolab.nn.networks.activations import label
 from percolab.nn.probing.probed_latents import fresh_values, path_sums, read_places
 from percolab.study.estimates import Line, Row, band, layers_of, row, select
-from percolab.study.experiment import Found, Results, declared
+from percolab.study.experiment import Results, declared
 from percolab.study.material import Array, Look, Material, Networks
 from percolab.study.pictures import by_layer, by_number, drawn_by
 from percolab.study.settings import HIERARCHY, Settings
@@ -156,38 +156,34 @@ def measure(data: Material, networks: Networks) -> Measured:
 # ---------------------------------------------------------------------- estimates
 
 
-def analyse(s: Settings[Options], results: Results) -> Found:
+def analyse(s: Settings[Options], results: Results) -> Iterator[Row]:
     """Return log ratios of errors, own over others, by layer and figure of merit, and where they fall for nothing."""
     found: Measured = results["measures"]
     usable = np.isfinite(found.mse).all((0, 1, 2, 3))
     place, fom = found.place[usable], found.fom[usable]
-    rows: list[Row] = []
     for k, layer in enumerate(found.layers):
         for t, target in enumerate(TARGETS):
             table = found.mse[:, k, t][:, :, usable].astype(np.float64)
             own, fresh = table[:, : s.seeds], table[:, s.seeds :]
             names = {"layer": layer, "target": target}
-            rows.append(row(own_interval(own, kin(place)), part="all", **names))
-            rows.append(band(null_band(fresh), part="null", **names))
+            yield row(own_interval(own, kin(place)), part="all", **names)
+            yield band(null_band(fresh), part="null", **names)
             for here, where in points.fom_bins(fom):
-                rows.append(row(own_interval(own[:, :, here], kin(place[here])), part="fom", **where, **names))
-                rows.append(band(null_band(fresh[:, :, here]), part="fom null", **where, **names))
-    return Found(rows, found.training)
+                yield row(own_interval(own[:, :, here], kin(place[here])), part="fom", **where, **names)
+                yield band(null_band(fresh[:, :, here]), part="fom null", **where, **names)
 
 
 # ---------------------------------------------------------------------- page
 
 
-def headline(rows: Sequence[Row], s: Settings[Options]) -> list[Line]:
+def headline(rows: Sequence[Row], s: Settings[Options]) -> Iterator[Line]:
     """Return the log ratios in all layers but the input layer, each with its null."""
-    lines = []
     for target in TARGETS:
         for own in select(rows, part="all", target=target):
             if own["layer"] != "input":
                 null = select(rows, part="null", target=target, layer=own["layer"])[0]
                 what = f"error on own {target} over others', log ratio, {label(own['layer'])}"
-                lines.append(Line(what, own, -1, 0.0, null, "95% of fresh draws"))
-    return lines
+                yield Line(what, own, -1, 0.0, null, "95% of fresh draws")
 
 
 def layers(rows: Sequence[Row], s: Settings[Options]) -> Any:

@@ -19,7 +19,7 @@ Excess: the loss of a network above the floor, which is the mean loss of the exa
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -34,7 +34,7 @@ from percolab.study.cells import Cell
 from percolab.study.comparison import listed, read_draw
 from percolab.study.contrasts import OWN_OTHER, TRAINED_RAW, TRAINED_UNTRAINED, contrasts
 from percolab.study.estimates import ENOUGH, Line, Row, layers_of, row, select
-from percolab.study.experiment import Found, Results, declared, of_recorded
+from percolab.study.experiment import Results, declared, of_recorded
 from percolab.study.material import Material, Networks, Recorded, cell_of, networks_cell
 from percolab.study.measured import OTHER, RAW, TRAINED, UNTRAINED, Columns, Measured
 from percolab.study.pictures import by_layer, drawn_by
@@ -149,21 +149,28 @@ def _layers(s: Settings[Options], reader: str) -> list[str]:
 # ---------------------------------------------------------------------- estimates
 
 
-def analyse(s: Settings[Options], results: Results) -> Found:
+def analyse(s: Settings[Options], results: Results) -> Iterator[Row]:
     """Return contrasts, the mean of each role, and the excess of the networks."""
-    measured = [cell for name, kept in results.items() if name.startswith("reader-") for cell in kept.cells(s.draw)]
-    rows = [
-        row(c.estimate, part="contrast", contrast=c.contrast, layer=c.layer, reader=_short(c.reader), measure=c.measure)
-        for c in contrasts(measured)
-    ]
+    measured = _measured(s, results)
+    for c in contrasts(measured):
+        names = {"contrast": c.contrast, "layer": c.layer, "reader": _short(c.reader), "measure": c.measure}
+        yield row(c.estimate, part="contrast", **names)
     losses: Excess | None = results.get("excess")
     if losses is not None:
         for role, values in ((TRAINED, losses.own), (OTHER, losses.other), (UNTRAINED, losses.untrained)):
-            rows.append(row(over_seeds(values), part="excess", role=role))
-        rows.append(row(over_seeds(losses.floor), part="floor"))
-    networks = {(cell.trained_on, cell.seed) for cell in measured if cell.role == TRAINED}
-    seconds = losses.seconds if losses is not None else 0.0
-    return Found(rows + _levels(measured), {"networks": len(networks), "training_seconds": seconds})
+            yield row(over_seeds(values), part="excess", role=role)
+        yield row(over_seeds(losses.floor), part="floor")
+    yield from _levels(measured)
+
+
+def _measured(s: Settings[Options], results: Results) -> list[Measured]:
+    return [cell for name, kept in results.items() if name.startswith("reader-") for cell in kept.cells(s.draw)]
+
+
+def networks(s: Settings[Options], results: Results) -> dict[str, Any]:
+    """Return how many networks there are, and how long their training took."""
+    trained = {(cell.trained_on, cell.seed) for cell in _measured(s, results) if cell.role == TRAINED}
+    return {"networks": len(trained), "training_seconds": results["excess"].seconds if "excess" in results else 0.0}
 
 
 def _levels(measured: Sequence[Measured]) -> list[Row]:
@@ -191,18 +198,16 @@ def _short(reader: str) -> str:
 # ---------------------------------------------------------------------- report
 
 
-def headline(rows: Sequence[Row], s: Settings[Options]) -> list[Line]:
+def headline(rows: Sequence[Row], s: Settings[Options]) -> Iterator[Line]:
     """Return the contrasts of every reader in the first layer, and the excess of the trained networks."""
-    lines = []
     for reader in map(_short, _readers(s)):
         for contrast in CONTRASTS:
             for one in select(rows, part="contrast", reader=reader, contrast=contrast, layer=layers_read(s)[0]):
                 what = f"{MEASURES.get(one['measure'], one['measure'])} of {reader}, {contrast}, {label(one['layer'])}"
-                lines.append(Line(what, one))
+                yield Line(what, one)
     for one in select(rows, part="excess"):
         note = {TRAINED: "own lexicon", OTHER: "the other lexicon's documents"}.get(one["role"], "never trained")
-        lines.append(Line(f"excess over the floor, nats, {one['role']} network", one, note=note))
-    return lines
+        yield Line(f"excess over the floor, nats, {one['role']} network", one, note=note)
 
 
 def readers(rows: Sequence[Row], s: Settings[Options]) -> Any:

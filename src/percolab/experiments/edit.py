@@ -17,7 +17,7 @@ prediction, by construction, so that block is left out.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, Any
 
@@ -35,7 +35,7 @@ from percolab.nn.networks.model import ResidualMLP, predict
 from percolab.nn.probing.siblings import find_siblings
 from percolab.study.cells import Cell
 from percolab.study.estimates import Line, Row, layers_of, row, select
-from percolab.study.experiment import Found, Results, declared
+from percolab.study.experiment import Results, declared
 from percolab.study.material import Array, Material, Networks, cell_of, networks_cell
 from percolab.study.pictures import by_layer, drawn_by
 from percolab.study.settings import HIERARCHY, Settings
@@ -218,23 +218,27 @@ def mean_slope(model: ResidualMLP, layer: str, X: torch.Tensor) -> Floats:
 # ---------------------------------------------------------------------- estimates
 
 
-def analyse(s: Settings[Options], results: Results) -> Found:
+def analyse(s: Settings[Options], results: Results) -> Iterator[Row]:
     """Return how much of a direction edits share, with and without that of the prediction's slope, and the null."""
     found: Measured = results["measures"]
-    rows: list[Row] = []
     for k, layer in enumerate(found.layers):
         slope = found.slope[:, k].astype(np.float64)
         for case, moved in (("edit", found.edit), ("null", found.null)):
             vectors = moved[:, k].astype(np.float64)
             rest = np.stack([without(own, along) for own, along in zip(vectors, slope, strict=True)])
-            rows.append(row(shared_interval(vectors), measure="shared cosine", case=case, layer=layer))
-            rows.append(row(shared_interval(rest), measure="shared cosine, rest", case=case, layer=layer))
-            rows.append(row(_along(vectors, slope), measure="cosine with the slope", case=case, layer=layer))
+            yield row(shared_interval(vectors), measure="shared cosine", case=case, layer=layer)
+            yield row(shared_interval(rest), measure="shared cosine, rest", case=case, layer=layer)
+            yield row(_along(vectors, slope), measure="cosine with the slope", case=case, layer=layer)
     inside, outside = found.inside.astype(np.float64), found.outside.astype(np.float64)
     each = np.arange(inside.shape[1])  # edited latents are disjoint: each is a block
     learned, _ = response_line(found.law, inside, each)
-    rows += [row(learned, measure="learned"), row(leakage(np.abs(inside), outside, each), measure="leakage")]
-    return Found(rows, {**found.training, "edited": found.latents})
+    yield row(learned, measure="learned")
+    yield row(leakage(np.abs(inside), outside, each), measure="leakage")
+
+
+def networks(s: Settings[Options], results: Results) -> dict[str, Any]:
+    """Return the scores of the networks, and which latents were edited."""
+    return {**results["measures"].training, "edited": results["measures"].latents}
 
 
 def _along(vectors: Floats, slope: Floats) -> Estimate:
@@ -248,24 +252,18 @@ def _along(vectors: Floats, slope: Floats) -> Estimate:
 # ---------------------------------------------------------------------- page
 
 
-def headline(rows: Sequence[Row], s: Settings[Options]) -> list[Line]:
+def headline(rows: Sequence[Row], s: Settings[Options]) -> Iterator[Line]:
     """Return how well edits were learned, and what they share in every layer."""
-    lines = [
-        Line(
-            "change of the prediction on the edited latent, over what the law says", select(rows, measure="learned")[0]
-        ),
-        Line("size of the change elsewhere, over that on the latent", select(rows, measure="leakage")[0], -1, 1.0),
-    ]
-    for measured, words in (
-        ("shared cosine", "shared cosine"),
-        ("shared cosine, rest", "shared cosine, slope taken out"),
-    ):
+    learned, leak = (select(rows, measure=name)[0] for name in ("learned", "leakage"))
+    yield Line("change of the prediction on the edited latent, over what the law says", learned)
+    yield Line("size of the change elsewhere, over that on the latent", leak, -1, 1.0)
+    for measured, words in SHARED.items():
         for own in select(rows, measure=measured, case="edit"):
             null = select(rows, measure=measured, case="null", layer=own["layer"])[0]
-            lines.append(Line(f"{words}, {label(own['layer'])}", own, 1, 0.0, null, "no change"))
-    return lines
+            yield Line(f"{words}, {label(own['layer'])}", own, 1, 0.0, null, "no change")
 
 
+SHARED = {"shared cosine": "shared cosine", "shared cosine, rest": "shared cosine, slope taken out"}
 CASES = (("edits", "edit", ""), ("no change", "null", " (null)"))  #: Words, case, and what marks a null.
 
 

@@ -139,12 +139,11 @@ def _differences(data: Material, networks: Networks, further: Networks) -> Itera
 # ---------------------------------------------------------------------- estimates
 
 
-def analyse(s: Settings[Options], results: Results) -> Found:
+def analyse(s: Settings[Options], results: Results) -> Iterator[Row]:
     """Return AUCs, misattributed shares and the part of concepts that is matched, by pair."""
     table = results["pairs"].table
     matched = table[table["f1"] > MATCHED]
     null = matched[matched["pair"] == RESEEDED]
-    rows: list[Row] = []
     for pair in PAIRS:
         measures: dict[str, list[float]] = {"matched": [], "misattributed": [], "auc": [], "auc over reseeded": []}
         for seed in sorted(set(table["seed"][table["pair"] == pair])):
@@ -157,32 +156,35 @@ def analyse(s: Settings[Options], results: Results) -> Found:
             measures["auc over reseeded"].append(auc(one_sided, np.flatnonzero(both["owner"] != BOTH)))
         for measure_name, values in measures.items():
             if np.isfinite(values).all():
-                rows.append(row(mean_of(values), part="ownership", pair=pair, measure=measure_name))
-    return Found(rows, {"networks": 3 * s.seeds}, matched)
+                yield row(mean_of(values), part="ownership", pair=pair, measure=measure_name)
 
 
-def headline(rows: Sequence[Row], s: Settings[Options]) -> list[Line]:
+def networks(s: Settings[Options], results: Results) -> dict[str, Any]:
+    """Return how many networks there are."""
+    return {"networks": 3 * s.seeds}
+
+
+def headline(rows: Sequence[Row], s: Settings[Options]) -> Iterator[Line]:
     """Return the AUCs, and the misattributed shares beside that of the reseeded pair."""
-    lines = []
     for pair in (SWAP, TUNED):
         for name in ("auc", "auc over reseeded"):
             for one in select(rows, pair=pair, measure=name):
                 words = "AUC of owners" if name == "auc" else "AUC of one-sidedness over the reseeded pair"
-                lines.append(Line(f"{pair}: {words}", one, nothing=0.5, note="0.5 by chance"))
+                yield Line(f"{pair}: {words}", one, nothing=0.5, note="0.5 by chance")
     null = select(rows, pair=RESEEDED, measure="misattributed")
     for pair in (SWAP, TUNED):
         for one in select(rows, pair=pair, measure="misattributed"):
             control = null[0] if null else None
-            lines.append(Line(f"{pair}: misattributed concepts", one, control=control, control_words=RESEEDED))
+            yield Line(f"{pair}: misattributed concepts", one, control=control, control_words=RESEEDED)
     for pair in PAIRS:
         for one in select(rows, pair=pair, measure="matched"):
-            lines.append(Line(f"{pair}: concepts that a feature matches", one, note="F1 above 0.5"))
-    return lines
+            yield Line(f"{pair}: concepts that a feature matches", one, note="F1 above 0.5")
 
 
 def details(found: Sequence[Found], s: Settings[Options]) -> Details:
     """Draw the share of every matched concept, by pair and owner."""
-    table = pandas.concat([one.details.assign(draw=draw) for draw, one in enumerate(found)], ignore_index=True)
+    tables = [one.results["pairs"].table.assign(draw=draw) for draw, one in enumerate(found)]
+    table = pandas.concat([table[table["f1"] > MATCHED] for table in tables], ignore_index=True)
     with style.sheet():
         figure = style.new_figure(6.4, 4.6)
         for axes, pair in zip(figure.subplots(len(PAIRS), 1, sharex=True), PAIRS, strict=True):

@@ -17,7 +17,7 @@ held-out subtrees. One that has learned places does as well on fresh values, and
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from functools import lru_cache, partial
 from typing import Any
@@ -246,36 +246,29 @@ def by_kind(s: Settings[Options], probed: Sequence[Probed], protocol: str) -> By
 # ---------------------------------------------------------------------- estimates
 
 
-@dataclass(frozen=True, eq=False)
-class DataDraw:
-    """What the page shows of one draw of the data."""
-
-    results: Results
-    kinds: dict[str, ByKind]  #: errors of everything that was probed, by protocol and kind
-    tables: dict[str, Any]  #: of these errors, as plain values
-
-
-def analyse(s: Settings[Options], results: Results) -> Found:
-    """Return Table 1, and the errors of probes by kind, representation and target."""
-    networks: Networks = results["training"]
+def by_protocol(s: Settings[Options], results: Results) -> dict[str, ByKind]:
+    """Return the errors of everything that was probed, by protocol and kind."""
     probed = [results[f"probes/{source}"] for source in sources_of(s)]
-    kinds = {protocol: by_kind(s, probed, protocol) for protocol in ("random", "subtree")}
-    tables: dict[str, Any] = {
-        "controls": controls.table(kinds["random"], TARGETS),
-        "permuted": controls.permuted(kinds["random"]),
-        "held_out": controls.held_out(kinds["subtree"]),
-        "held_out_controls": controls.table(kinds["subtree"], LATENT_TARGETS),
-    }
-    rows = []
+    return {protocol: by_kind(s, probed, protocol) for protocol in ("random", "subtree")}
+
+
+def analyse(s: Settings[Options], results: Results) -> Iterator[Row]:
+    """Return Table 1, and the errors of probes by kind, representation and target."""
     for measure in ("r2", "mse"):
         scores = {name: [getattr(score, measure)] for name, score in results["baselines"].scores.items()}
-        scores["mlp"] = [score[measure] for score in networks.test]
+        scores["mlp"] = [score[measure] for score in results["training"].test]
         for model, values in scores.items():
             estimate = over_seeds(values) if model == "mlp" else Estimate(values[0], np.nan, np.nan)
-            rows.append(row(estimate, part="table 1", model=model, measure=measure))
-    for part in ("controls", "held_out_controls"):
-        rows += paper_figures.error_rows(tables[part], part.replace("_", " "))
-    return Found(rows, networks.scores, DataDraw(results, kinds, tables))
+            yield row(estimate, part="table 1", model=model, measure=measure)
+    kinds = by_protocol(s, results)
+    yield from paper_figures.error_rows(controls.table(kinds["random"], TARGETS), "controls")
+    yield from paper_figures.error_rows(controls.table(kinds["subtree"], LATENT_TARGETS), "held out controls")
+
+
+def networks(s: Settings[Options], results: Results) -> dict[str, Any]:
+    """Return the scores of the networks."""
+    scores: dict[str, Any] = results["training"].scores
+    return scores
 
 
 def headline(rows: Sequence[Row], s: Settings[Options]) -> list[Line]:
@@ -292,8 +285,8 @@ def headline(rows: Sequence[Row], s: Settings[Options]) -> list[Line]:
 
 def details(found: Sequence[Found], s: Settings[Options]) -> Details:
     """Return the paper's Table 1, findings and figures, of the first draw of the data."""
-    rows, first, results = found[0].rows, found[0].details, found[0].details.results
-    checked: list[Findings] = [one.details.results["findings"] for one in found]
+    rows, results, kinds = found[0].rows, found[0].results, by_protocol(s, found[0].results)
+    checked: list[Findings] = [one.results["findings"] for one in found]
     values: dict[str, Any] = {
         "experiment": s.data[0],
         "seeds": seeds_of(s),
@@ -307,15 +300,18 @@ def details(found: Sequence[Found], s: Settings[Options]) -> Details:
         "probes": {"skipped": results[f"probes/{sources_of(s)[-1]}"].skipped},
         "power": results["power"].to_dict(),
         "findings": {target: [each.to_dict() for each in of] for target, of in vars(checked[0]).items()},
-        **first.tables,
+        "controls": controls.table(kinds["random"], TARGETS),
+        "permuted": controls.permuted(kinds["random"]),
+        "held_out": controls.held_out(kinds["subtree"]),
+        "held_out_controls": controls.table(kinds["subtree"], LATENT_TARGETS),
         "table_1": paper_tables.table_one(s.data[0], s.scale == "paper", rows),
     }
     if "shorter" in results:
         values["shorter_training"] = _scores(results["shorter"])
     forest = Material(s, Here("cpu")).truths[0].forest
-    written = {f"probes/{name}": table for name, table in controls.of_kinds(forest, first.kinds).items()}
-    drawn = paper_figures.of_probes(forest, first.kinds, _title(s), s.options.fit_from)
-    return Details(paper_tables.sections(values, rows, checked), values, _pictures(s, drawn, first, values), written)
+    written = {f"probes/{name}": table for name, table in controls.of_kinds(forest, kinds).items()}
+    drawn = paper_figures.of_probes(forest, kinds, _title(s), s.options.fit_from)
+    return Details(paper_tables.sections(values, rows, checked), values, _pictures(s, drawn, results, values), written)
 
 
 def _scores(networks: Networks) -> dict[str, Any]:
@@ -333,17 +329,17 @@ def _title(s: Settings[Options]) -> str:
 
 
 def _pictures(
-    s: Settings[Options], of_probes: Mapping[str, Any], draw: DataDraw, values: Mapping[str, Any]
+    s: Settings[Options], of_probes: Mapping[str, Any], results: Results, values: Mapping[str, Any]
 ) -> dict[str, Picture]:
     levels = {"1NN": float(values["baselines"]["nearest_neighbour"]["r2"])}
     if s.scale == "paper":
         printed = paper_tables.PAPER_TABLE[s.data[0]]["mlp"]["r2"]
         levels["MLP as printed in the paper (test rows)"] = float(printed)
-    shorter = _history(draw.results["shorter"]) if "shorter" in draw.results else None
+    shorter = _history(results["shorter"]) if "shorter" in results else None
     drawn = {
         **of_probes,
         "power": paper_figures.power(values["power"], values["held_out"], _title(s)),
-        "training": paper_figures.training(_history(draw.results["training"]), shorter, levels, _title(s)),
+        "training": paper_figures.training(_history(results["training"]), shorter, levels, _title(s)),
     }
     words = {name: caption(getattr(paper_figures, name), fit_from=s.options.fit_from) for name in drawn}
     return {name: Picture(figure, words[name]) for name, figure in drawn.items()}

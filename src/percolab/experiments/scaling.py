@@ -19,7 +19,7 @@ below the least size are left out. So the predictions are something to compare w
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Annotated, Any
@@ -34,7 +34,7 @@ from percolab.nn.config import TrainConfig
 from percolab.nn.networks.model import predict
 from percolab.study.cells import Cell
 from percolab.study.estimates import Line, Row, row, select
-from percolab.study.experiment import Found, Results, declared
+from percolab.study.experiment import Results, declared
 from percolab.study.material import Array, Material, cell_of, trained
 from percolab.study.pictures import by_number, drawn_by
 from percolab.study.settings import HIERARCHY, Settings
@@ -221,16 +221,15 @@ def jobs(s: Settings[Options], counts: Ints) -> list[tuple[int, int]]:
     return list(dict.fromkeys([*usual, *((int(counts[-1]), width) for width in widths)]))
 
 
-def cells(s: Settings[Options], rows: Rows) -> list[Cell[Any]]:
+def cells(s: Settings[Options], rows: Rows) -> Iterator[Cell[Any]]:
     """Return a cell for each number of rows and each width, and for the nearest rows of each number."""
-    made_from, found = s.to_dict(), []
+    made_from = s.to_dict()
     for number, name in enumerate(s.data):
         cell = partial(cell_of, s, kind=Errors, on=partial(Data, number=number), made_from=made_from, stage=name)
         for n, width in jobs(s, rows.n[name]):
-            found.append(cell(f"{name}/{n}x{width}", make=partial(_train, n=n, width=width)))
+            yield cell(f"{name}/{n}x{width}", make=partial(_train, n=n, width=width))
         for n in rows.n[name].tolist():
-            found.append(cell(f"{name}/{n}-nearest", make=partial(_nearest, n=n)))
-    return found
+            yield cell(f"{name}/{n}-nearest", make=partial(_nearest, n=n))
 
 
 def _train(data: Data, *, n: int, width: int) -> Errors:
@@ -267,15 +266,18 @@ def _parameters(dim: int, config: TrainConfig) -> int:
 # ---------------------------------------------------------------------- estimates
 
 
-def analyse(s: Settings[Options], results: Results) -> Found:
+def networks(s: Settings[Options], results: Results) -> dict[str, Any]:
+    """Return how many networks there are."""
+    return {"networks": sum(s.seeds * len(jobs(s, results["rows"].n[name])) for name in s.data)}
+
+
+def analyse(s: Settings[Options], results: Results) -> Iterator[Row]:
     """Return errors with intervals, and exponents: over all, over the upper half, and what it has beyond the lower."""
-    kept: Rows = results["rows"]
-    rows = [one for name in s.data for one in _analyse(s, results, name)]
-    networks = sum(s.seeds * len(jobs(s, kept.n[name])) for name in s.data)
-    return Found(rows, {"networks": networks})
+    for name in s.data:
+        yield from _analyse(s, results, name)
 
 
-def _analyse(s: Settings[Options], results: Results, data: str) -> list[Row]:
+def _analyse(s: Settings[Options], results: Results, data: str) -> Iterator[Row]:
     kept: Rows = results["rows"]
     counts, blocks = kept.n[data], kin(kept.test[data])
     shapes = [replace(s.training, d_model=width) for width in s.options.widths]
@@ -283,7 +285,6 @@ def _analyse(s: Settings[Options], results: Results, data: str) -> list[Row]:
     usual = [f"{n}x{s.training.d_model}" for n in counts]
     wide = [f"{counts[-1]}x{width}" for width in s.options.widths]
     nearest = [f"{n}-nearest" for n in counts]
-    rows: list[Row] = []
     tables: dict[str, Floats] = {}
     for model, axis, x, names in (
         ("1NN", "n", counts, nearest),
@@ -295,26 +296,25 @@ def _analyse(s: Settings[Options], results: Results, data: str) -> list[Row]:
         tables.setdefault(model, errors)
         told = {"data": data, "model": model, "axis": axis}
         for i, at in enumerate(x):
-            rows.append(row(mean_interval(errors[:, i], blocks), part="error", at=int(at), **told))
+            yield row(mean_interval(errors[:, i], blocks), part="error", at=int(at), **told)
             if model == "network":
                 fitted = mean_interval(cells[i].training[:, None])
-                rows.append(row(fitted, part="training error", at=int(at), **told))
+                yield row(fitted, part="training error", at=int(at), **told)
         numbers, half = x.astype(np.float64), _half(x.astype(np.float64))
-        rows.append(row(exponent(numbers, errors, blocks), part="exponent", **told))
-        rows.append(row(exponent(numbers[-half:], errors[:, -half:], blocks), part="upper half", **told))
-        rows.append(row(bend(numbers, errors, blocks), part="upper less lower half", **told))
+        yield row(exponent(numbers, errors, blocks), part="exponent", **told)
+        yield row(exponent(numbers[-half:], errors[:, -half:], blocks), part="upper half", **told)
+        yield row(bend(numbers, errors, blocks), part="upper less lower half", **told)
     for i, at in enumerate(counts):
         ratio = log_ratio(tables["network"][:, i], tables["1NN"][:, i], blocks)
-        rows.append(row(ratio, part="network over 1NN", data=data, axis="n", at=int(at)))
-    return [*rows, row(mean_interval([[kept.variance[data]]]), data=data, part="variance")]
+        yield row(ratio, part="network over 1NN", data=data, axis="n", at=int(at))
+    yield row(mean_interval([[kept.variance[data]]]), data=data, part="variance")
 
 
 # ---------------------------------------------------------------------- page
 
 
-def headline(rows: Sequence[Row], s: Settings[Options]) -> list[Line]:
+def headline(rows: Sequence[Row], s: Settings[Options]) -> Iterator[Line]:
     """Return all exponents, with what is predicted."""
-    lines = []
     for own in select(rows, part="exponent"):
         names = {name: own[name] for name in ("data", "model", "axis")}
         upper = select(rows, part="upper half", **names)[0]
@@ -322,8 +322,7 @@ def headline(rows: Sequence[Row], s: Settings[Options]) -> list[Line]:
         note = f"theory, for smooth targets: {predicted}" if predicted else ""
         what = f"{own['data']}, {own['model']}, exponent in {AXES[own['axis']]}"
         for words, line in ((what, own), (f"{what}, upper half", upper)):
-            lines.append(Line(words, line, -1, note=note, answers=("falls", "no fall found", "rises")))
-    return lines
+            yield Line(words, line, -1, note=note, answers=("falls", "no fall found", "rises"))
 
 
 def rows(estimates: Sequence[Row], s: Settings[Options]) -> Any:

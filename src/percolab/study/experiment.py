@@ -13,7 +13,7 @@ import os
 import shutil
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, replace
 from functools import partial
@@ -55,8 +55,8 @@ class Found:
     """What was found in one draw of the data."""
 
     rows: list[Row]  #: estimates with intervals
-    training: dict[str, Any]  #: the networks behind them: how many, and their scores
-    details: Any = None  #: what an experiment's own sections are made from
+    networks: dict[str, Any]  #: the networks behind them: how many, and their scores
+    results: Results  #: of the cells
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,9 +69,11 @@ class Experiment(Generic[O]):
     options: Callable[[str, int, Any], O]  #: its own settings, from scale, number of seeds and training
     #: what is computed for one draw of the data, from its settings, and the result of `first`
     cells: Callable[..., Sequence[Cell[Any]]]
-    analyse: Callable[[Settings[O], Results], Found]  #: estimates of one draw, from the results of its cells
+    analyse: Callable[[Settings[O], Results], Iterable[Row]]  #: estimates of one draw, from the results of its cells
     #: the estimates that answer the question, the one that matters most first
-    headline: Callable[[Sequence[Row], Settings[O]], list[Line]]
+    headline: Callable[[Sequence[Row], Settings[O]], Iterable[Line]]
+    #: the networks of one draw, from the results of its cells: how many, and their scores
+    networks: Callable[[Settings[O], Results], dict[str, Any]] = lambda s, results: results["measures"].training
     #: pictures of the estimates, the one that answers the question first
     draw: Callable[[Sequence[Row], Settings[O]], dict[str, pictures.Picture]] = lambda rows, settings: {}
     details: Callable[[Sequence[Found], Settings[O]], Details] | None = None  #: tables and pictures of its own
@@ -350,10 +352,9 @@ class Study(Generic[O]):
         """Write figures, page, table and results.json from the draws that are finished; return all numbers."""
         begun, tell = time.perf_counter(), self.cells.here.progress
         draws, own, s = self.finished(), self.experiment, self.settings
-        by_draw = [self.results(draw) for draw in draws]
-        found = [own.analyse(s.drawn(draw), results) for draw, results in zip(draws, by_draw, strict=True)]
+        found = [self._found(draw) for draw in draws]
         rows = combined([one.rows for one in found]) if found else []
-        headline = own.headline(rows, s) if found else []
+        headline = list(own.headline(rows, s)) if found else []
         drawn = own.draw(rows, s) if rows else {}
         details = own.details(found, s) if own.details and found else Details([], {}, {}, {})
         images = self._write({**drawn, **details.drawn})
@@ -369,8 +370,9 @@ class Study(Generic[O]):
         for name, table in details.tables.items():
             (self.directory / name).parent.mkdir(exist_ok=True)
             write_table(table, self.directory / name)
-        if by_draw:
-            _write_tidy(tidy(by_draw), self.directory / TABLE)
+        if found and find_spec("pyarrow") is not None:
+            with replacing(self.directory / TABLE) as file:
+                tidy([one.results for one in found]).to_parquet(file, index=False)
         shown = report.Report(own.words, results, networks, rows, headline, images, details.sections)
         with replacing(self.directory / REPORT) as file:
             file.write_bytes(report.make(shown))
@@ -378,6 +380,10 @@ class Study(Generic[O]):
         if not missing:
             tell("report", 1, 1)
         return results
+
+    def _found(self, draw: int) -> Found:
+        s, results = self.settings.drawn(draw), self.results(draw)
+        return Found(list(self.experiment.analyse(s, results)), self.experiment.networks(s, results), results)
 
     def _write(self, drawn: Mapping[str, pictures.Picture]) -> dict[str, tuple[bytes, str]]:
         folder = self.directory / FIGURES
@@ -416,24 +422,17 @@ def _trained(found: Sequence[Found]) -> dict[str, Any]:
     """Return how many networks there are in all draws, and their scores."""
     if not found:
         return {}
-    total = {"networks": sum(one.training.get("networks", 0) for one in found)}
-    test = [score for one in found for score in one.training.get("test", ())]
-    return {**found[0].training, **total, **({"test": test} if test else {})}
-
-
-def _write_tidy(table: pandas.DataFrame, file: Path) -> None:
-    """Write a table that may have millions of lines, where pyarrow is installed."""
-    if find_spec("pyarrow") is not None:
-        with replacing(file) as name:
-            table.to_parquet(name, index=False)
+    total = {"networks": sum(one.networks.get("networks", 0) for one in found)}
+    test = [score for one in found for score in one.networks.get("test", ())]
+    return {**found[0].networks, **total, **({"test": test} if test else {})}
 
 
 def declared(module: str, **given: Any) -> Experiment[Any]:
     """Return the experiment that a module declares.
 
     Its name is the module's, its words are the module's docstring, and its functions are those of the module that have
-    the names of fields: `options`, `cells`, `analyse`, `headline`, and if there are any, `draw`, `details`, `first` and
-    `training`. A module without `cells` has `train`, `measure` and `Measured`, for `train_then_measure`.
+    the names of fields: `options`, `cells`, `analyse`, `headline`, and if there are any, `networks`, `draw`, `details`,
+    `first` and `training`. A module without `cells` has `train`, `measure` and `Measured`, for `train_then_measure`.
 
     Parameters
     ----------
