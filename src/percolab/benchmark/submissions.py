@@ -81,7 +81,7 @@ def _checked(name: str, files: list[dict[str, Any]]) -> Checked:
         if concepts.setdefault((values["draw"], values["factor"]), about) != about:
             raise ValueError(f"files of a draw and a factor must have the same concepts, got others in {name}")
     networks = {(v["draw"], v["trained_on"], v["seed"]) for v in files if v["role"] == "trained"}
-    rows = combined([[*estimates(cells, tuned=name.endswith(TUNED))] for _, cells in sorted(draws.items())])
+    rows = combined([estimates(cells, tuned=name.endswith(TUNED)) for _, cells in sorted(draws.items())])
     return Checked(name, len(files), len(draws), len(networks), rows)
 
 

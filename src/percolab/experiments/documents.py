@@ -137,7 +137,7 @@ def read(reader: str, data: Material, networks: Networks | Recorded) -> Columns:
     asked = listed(roles, n_factors(data.data))
     rows, layers = s.options.documents, _layers(s, reader)
     measured = read_draw(s.draw, data.data, asked, [as_reader(reader)], layers, rows, data.device, data.progress)
-    return Columns.of(measured)
+    return Columns.of(list(measured))
 
 
 def _layers(s: Settings[Options], reader: str) -> list[str]:

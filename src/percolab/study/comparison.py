@@ -296,9 +296,8 @@ def read_draw(
     rows: Split | int | None,
     device: Any,
     progress: Progress,
-) -> list[Measured]:
+) -> Iterator[Measured]:
     """Return what every reader gives for every network, layer and hierarchy of one draw."""
-    cells: list[Measured] = []
     seen = views(data, rows)
     total, done = len(seen) * len(networks), 0
     for view in seen:
@@ -314,7 +313,6 @@ def read_draw(
                     elif isinstance(network.source, TorchSource):  # nothing else has causes
                         readings = reader.read_network(view, network.source.model, layer, network.seed)
                     where = draw, network.role, network.trained_on, network.seed, layer, reader.name
-                    cells += [Measured(*where, r.measure, view.factor, r.units, r.values) for r in readings]
+                    yield from (Measured(*where, r.measure, view.factor, r.units, r.values) for r in readings)
             done += 1
     progress(f"draw {draw}" if draw else "networks", total, total)
-    return cells
