@@ -50,6 +50,7 @@ from percolab.study.experiment import Details, Found, Results, Study, declared, 
 from percolab.study.material import cell_of, networks_cell
 from percolab.study.measured import OTHER, RAW, TRAINED, UNTRAINED, Columns, Measured
 from percolab.study.pictures import Picture, by_layer, by_number
+from percolab.study.report import section
 from percolab.study.settings import Settings
 from percolab.study.sources import folder
 from percolab.study.subject import n_factors
@@ -221,33 +222,31 @@ def _found(rows: Sequence[Row], role: str | None, measure: str, method: str) -> 
     return f"{one.estimate.value:.3f}" + (f" ± {half:.3f}" if role is None and np.isfinite(half) else "")
 
 
+def _all_methods(head: Sequence[str], body: Sequence[Sequence[str]]) -> Iterable[str]:
+    """All methods.
+
+    Numbers are means over concepts, networks and draws, at the setting that validation rows choose; after ± stands half
+    of a 95% interval. Recovery is in networks trained on the concepts' hierarchy. Untrained, random norms, other and
+    raw input are recovery of the same method there; chance is recovery with permuted rows. L0 is the number of features
+    that fire on a row, and kmeans-1 is k-means with one firing centre per row. Absorption is recall outside minus
+    inside a lower concept; beside it stands the same difference for a linear reading with the same recall. Other
+    methods than those of the endpoints are exploratory. docs/benchmark.md says what the other columns are.
+    """
+    return pages.wide_table(body, head)
+
+
+def _at_equal_sparsity(matched: Sequence[Row]) -> Iterable[str]:
+    """At equal sparsity, L0 32."""
+    lines = [(r["endpoint"], r["method"], r.estimate.text(), r.over) for r in matched]
+    yield pages.table(lines, ("endpoint", "method", "estimate and 95% interval", "over"))
+
+
 def details(found: Sequence[Found], s: Settings[Options]) -> Details:
     """Return the table of methods and the tests."""
     rows = combined([one.rows for one in found])
     head, body = table(rows)
-    matched = [
-        (r["endpoint"], r["method"], r.estimate.text(), r.over)
-        for r in select(rows, part="endpoint", measure=AT_MATCHED)
-        if r["method"] in CONFIRMATORY
-    ]
-    sections = [
-        pages.heading("All methods"),
-        pages.definitions(
-            "Numbers are means over concepts, networks and draws, at the setting that validation rows choose; after ± "
-            "stands half of a 95% interval. Recovery is in networks trained on the concepts' hierarchy. Untrained, "
-            "random norms, other and raw input are recovery of the same method there; chance is recovery with permuted "
-            "rows. L0 is the number of features that fire on a row, and kmeans-1 is k-means with one firing centre per "
-            "row. Absorption is recall outside minus inside a lower concept; beside it stands the same difference for "
-            "a linear reading with the same recall. Other methods than those of the endpoints are exploratory. "
-            "docs/benchmark.md says what the other columns are."
-        ),
-        *pages.wide_table(body, head),
-    ]
-    if matched:
-        sections += [
-            pages.heading(f"At equal sparsity, {AT_MATCHED.removeprefix('f1 at ')}"),
-            pages.table(matched, ("endpoint", "method", "estimate and 95% interval", "over")),
-        ]
+    matched = [r for r in select(rows, part="endpoint", measure=AT_MATCHED) if r["method"] in CONFIRMATORY]
+    sections = section(_all_methods, head, body) + (section(_at_equal_sparsity, matched) if matched else [])
     values = {"table": {"head": head, "rows": body}, "endpoints": [one.to_dict() for one in tested(rows)]}
     return Details(sections, values, {}, {})
 

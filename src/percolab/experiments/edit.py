@@ -126,8 +126,7 @@ def edited_latents(forest: Forest, count: int) -> Ints:
 
 def _edited(dataset: Dataset, latent: Any, change: float) -> Floats:
     """Return y after a latent's value has been raised."""
-    edited: Floats = dataset.do({int(latent): float(dataset.latent_z[latent]) + change}).y
-    return edited
+    return np.asarray(dataset.do({int(latent): float(dataset.latent_z[latent]) + change}).y, np.float64)
 
 
 def cells(s: Settings[Options]) -> list[Cell[Any]]:
@@ -201,8 +200,7 @@ def _contrasts(A: torch.Tensor, forest: Forest, latents: Ints) -> Floats:
         inside = A[rows].double().sum(0)
         count = rows.stop - rows.start
         parts.append(inside / count - (total - inside) / (n - count))
-    result: Floats = torch.stack(parts).cpu().numpy()
-    return result
+    return np.asarray(torch.stack(parts).cpu(), np.float64)
 
 
 def mean_slope(model: ResidualMLP, layer: str, X: torch.Tensor) -> Floats:
@@ -211,8 +209,7 @@ def mean_slope(model: ResidualMLP, layer: str, X: torch.Tensor) -> Floats:
     h = activations(model, some, [layer], device=X.device)[layer].requires_grad_()
     forward_from(model, layer, h).sum().backward()
     assert h.grad is not None
-    result: Floats = h.grad.double().mean(0).cpu().numpy()
-    return result
+    return np.asarray(h.grad.double().mean(0).cpu(), np.float64)
 
 
 # ---------------------------------------------------------------------- estimates

@@ -85,8 +85,7 @@ def idle_log_ratio(values: Floats, factor: Ints, shift: int, least: float = 1e-1
     units = np.arange(factor.size)
     other = logs[:, (factor + shift) % K, units]
     rest = logs.sum(1) - logs[:, factor, units] - other
-    ratio: Floats = other - rest / (K - 2)
-    return ratio
+    return np.asarray(other - rest / (K - 2), np.float64)
 
 
 def nulls(values: Floats, factor: Ints, blocks: Ints, least: float, names: dict[str, Any]) -> list[Row]:

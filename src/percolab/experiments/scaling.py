@@ -149,8 +149,7 @@ def nearest_errors(X: torch.Tensor, y: Floats, train: Ints, test: Ints, block_by
         first, second = tied @ known / count, tied @ known**2 / count
         wanted = target[rows]
         parts.append(second - 2 * wanted * first + wanted**2)  # the mean of (y - known)² over ties
-    found: Floats = torch.cat(parts).clamp(min=0).cpu().numpy()
-    return found
+    return np.asarray(torch.cat(parts).clamp(min=0).cpu(), np.float64)
 
 
 def sizes(least: int, most: int) -> Ints:
@@ -253,8 +252,7 @@ def _nearest(data: Data, *, n: int) -> Errors:
 def _errors(model: nn.Module, X: torch.Tensor, y: Floats, test: Ints) -> Floats:
     """Return the squared errors of a network on the test rows."""
     predicted = predict(model, X[torch.from_numpy(test).to(X.device)]).double().cpu().numpy()
-    errors: Floats = (predicted - y[test]) ** 2
-    return errors
+    return np.asarray((predicted - y[test]) ** 2, np.float64)
 
 
 def _parameters(dim: int, config: TrainConfig) -> int:

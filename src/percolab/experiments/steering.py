@@ -192,8 +192,7 @@ def _best_features(table: Any, h: _Hierarchy) -> Ints:
     good = table[table["f1"] >= LEAST_F1]
     feature = np.full(h.forest.n_latents, -1, np.int64)
     feature[good["latent"].to_numpy()] = good["best_feature"].to_numpy()
-    found: Ints = feature[children]
-    return found
+    return np.asarray(feature[children], np.int64)
 
 
 def _along_features(

@@ -325,12 +325,10 @@ class Study(Generic[O]):
         """Return the cells of all draws."""
         return [cell for draw in range(self.settings.draws) for cell in self.plan(draw)]
 
-    def missing(self) -> list[str]:
-        """Return the names of the cells that are not there."""
-        return [name for draw in range(self.settings.draws) for name in self._missing(draw)]
-
-    def _missing(self, draw: int) -> list[str]:
-        return [cell.name for cell in self.plan(draw) if cell.lasting and not self.cells.has(cell)]
+    def missing(self, *draws: int) -> list[str]:
+        """Return the names of the cells that are not there, of some draws, or of all."""
+        cells = [cell for draw in draws or range(self.settings.draws) for cell in self.plan(draw)]
+        return [cell.name for cell in cells if cell.lasting and not self.cells.has(cell)]
 
     def failed(self) -> dict[str, str]:
         """Return why cells failed, by their names."""
@@ -340,7 +338,7 @@ class Study(Generic[O]):
     def finished(self) -> list[int]:
         """Return the draws of which all cells are there; in parts, those of which any is."""
         draws = range(self.settings.draws)
-        return [draw for draw in draws if not self._missing(draw) or (self.experiment.in_parts and self.results(draw))]
+        return [draw for draw in draws if not self.missing(draw) or (self.experiment.in_parts and self.results(draw))]
 
     def results(self, draw: int) -> Results:
         """Return the results of a draw."""
@@ -351,7 +349,8 @@ class Study(Generic[O]):
     def publish(self) -> dict[str, Any]:
         """Write figures, page, table and results.json from the draws that are finished; return all numbers."""
         begun, tell = time.perf_counter(), self.cells.here.progress
-        draws, own, s = self.finished(), self.experiment, self.settings
+        draws, own, s, place = self.finished(), self.experiment, self.settings, self.cells.here.device
+        device = device_name(choose_device(place)) if place != "auto" else "a Ray cluster"
         found = [self._found(draw) for draw in draws]
         rows = combined([one.rows for one in found]) if found else []
         headline = list(own.headline(rows, s)) if found else []
@@ -365,7 +364,7 @@ class Study(Generic[O]):
             "headline": [line.to_dict() for line in headline],
             "estimates": [one.to_dict() for one in rows], "training": networks, "settings": s.to_dict(),
             **details.values, **self._times(begun),
-            "provenance": provenance(PACKAGES, device=self._device()),
+            "provenance": provenance(PACKAGES, device=device),
         }  # fmt: skip
         for name, table in details.tables.items():
             (self.directory / name).parent.mkdir(exist_ok=True)
@@ -404,10 +403,6 @@ class Study(Generic[O]):
             "seconds": {**seconds, "report": time.perf_counter() - begun},
             "devices": {stage: ", ".join(sorted(names)) for stage, names in devices.items()},
         }
-
-    def _device(self) -> str:
-        place = self.cells.here.device
-        return device_name(choose_device(place)) if place != "auto" else "a Ray cluster"
 
 
 def digest_of(stored: Any, network: str | None) -> str:
@@ -490,17 +485,15 @@ def tidy(by_draw: Sequence[Results]) -> pandas.DataFrame:
 
 def _annotated(result: Any) -> Iterator[pandas.DataFrame]:
     """Yield the arrays of a result whose axes are named, as tables."""
-    for name, kind in get_type_hints(type(result), include_extras=True).items():
-        for along in getattr(kind, "__metadata__", ()):
-            yield from _melted(result, name, along)
-
-
-def _melted(result: Any, name: str, along: Sequence[str]) -> Iterator[pandas.DataFrame]:
     import pandas
 
-    given = getattr(result, name)
-    for measure, values in given.items() if isinstance(given, dict) else [(name, given)]:
-        named = [getattr(result, f"{axis}s", None) for axis in along]
-        places = [n if isinstance(n, list) else range(size) for n, size in zip(named, values.shape, strict=True)]
-        index = pandas.MultiIndex.from_product(places, names=list(along))
-        yield pandas.DataFrame({"value": values.ravel()}, index=index).reset_index().assign(field=name, measure=measure)
+    for name, kind in get_type_hints(type(result), include_extras=True).items():
+        for along in getattr(kind, "__metadata__", ()):
+            named, given = [getattr(result, f"{axis}s", None) for axis in along], getattr(result, name)
+            for measure, values in given.items() if isinstance(given, dict) else [(name, given)]:
+                sizes = zip(named, values.shape, strict=True)
+                index = pandas.MultiIndex.from_product(
+                    [n if isinstance(n, list) else range(size) for n, size in sizes], names=list(along)
+                )
+                table = pandas.DataFrame({"value": values.ravel()}, index=index).reset_index()
+                yield table.assign(field=name, measure=measure)
