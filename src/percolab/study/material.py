@@ -1,4 +1,4 @@
-"""The data of one draw, and what experiments on them share: truths, split, the latents that are probed, networks."""
+"""The data of one draw, and what experiments on them share: networks, truths, split, the latents that are probed."""
 
 from __future__ import annotations
 
@@ -55,9 +55,10 @@ def cell_of(
     return Cell(f"{s.prefix}{name}", kind, partial(_made, make, s, on or Material), needs=needs, **how)
 
 
-def networks_cell(s: Settings[Any], make: Callable[..., Networks], *needs: Cell[Any], **how: Any) -> Cell[Networks]:
+def networks_cell(
+    s: Settings[Any], make: Callable[..., Networks], *needs: Cell[Any], name: str = "networks", **how: Any
+) -> Cell[Networks]:
     """Return a cell of networks, which are large, and not needed once they are measured."""
-    name = how.pop("name", "networks")
     return cell_of(s, name, Networks, make, *needs, lasting=False, stage="training", **how)
 
 
