@@ -113,7 +113,7 @@ def test_the_first_untrained_networks_are_what_the_trained_ones_started_as(run):
     out, _, _ = run
     data = Material(TINY)
     networks = results_of(out)["training"]
-    sources = paper._sources(TINY, data, networks)
+    sources = paper._sources(data, networks)
     untrained = next(source for source in paper.sources_of(TINY) if source.kind == "untrained")
     started = train(data.dataset, sources.configs[0], keep=[0], device="cpu").model_at(0)
     found = sources.representations(untrained)["blocks.1"]

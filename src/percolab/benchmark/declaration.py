@@ -41,7 +41,7 @@ from percolab.ground.devices import Device
 from percolab.ground.progress import Progress
 from percolab.ground.validation import check_integer, check_number
 from percolab.show import pages
-from percolab.store.finished import load
+from percolab.store.finished import load_points
 from percolab.study.cells import Cell, Cells
 from percolab.study.contrasts import OWN_OTHER, TRAINED_RAW, TRAINED_UNTRAINED
 from percolab.study.directory import CELLS
@@ -278,9 +278,7 @@ def settings(
     data: str | os.PathLike[str] | None = None,
 ) -> Settings[Options]:
     """Return the settings of a task; parameters are those of `benchmark`."""
-    stored = None if data is None else load(data)
-    if stored is not None and not hasattr(stored, "X"):
-        raise ValueError(f"data must be a store of points, got {os.fspath(str(data))!r}")
+    stored = None if data is None else load_points(data)
     if stored is not None and check_integer("draws", draws, 1) > 1:
         raise ValueError(f"draws must be 1 for data in a store, got {draws}")
     if network and not layer:
