@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 from percolab.benchmark.declaration import settings
 from percolab.benchmark.judgement import validation_recovery
-from percolab.benchmark.networks_and_controls import Representation, train
+from percolab.benchmark.networks_and_controls import Representation, Subject, train
 from percolab.benchmark.tasks import MIDDLE, Task, task
 from percolab.features.register import entry
 from percolab.study.cells import Here
@@ -27,11 +27,11 @@ TUNING_DRAW = 10_000
 def tried(task: Task, device: str = "auto") -> Iterator[tuple[str, float, float]]:
     """Yield a role, a rate, and the recovery of a TopK autoencoder on validation rows at the middle setting."""
     s = settings(task, only=["topk"], seeds=1).drawn(TUNING_DRAW)
-    here = Here(device)
-    weights = train(s, here)
+    data = Subject(s, Here(device))
+    weights = train(data)
     entries = [entry(f"topk@k={MIDDLE}+lr={rate:g}", s.options.budget) for rate in RATES]
     for which in (Representation(TRAINED, 0), Representation(UNTRAINED), Representation(RAW)):
-        for rate, recovery in zip(RATES, validation_recovery(which, entries, s, here, weights), strict=True):
+        for rate, recovery in zip(RATES, validation_recovery(which, entries, data, weights), strict=True):
             yield which.role, rate, recovery
 
 

@@ -41,10 +41,11 @@ from percolab.cli import features as commands
 from percolab.features.dictionaries import CLASSES, Pretrained
 from percolab.intervals import Estimate
 from percolab.nn import TrainConfig
-from percolab.study.cells import RECORD, Array, Cell
+from percolab.study.cells import RECORD, Cell
 from percolab.study.directory import CLAIM, MADE
 from percolab.study.estimates import Line, row
-from percolab.study.experiment import Experiment, Found
+from percolab.study.experiment import Experiment
+from percolab.study.material import Array
 from percolab.study.measured import Columns, Measured, Units
 from percolab.study.report import Words
 from percolab.study.settings import Settings
@@ -188,7 +189,7 @@ def cells(s):
 def analyse(s, results):
     found = [one for kept in results.values() for one in kept.cells(s.draw)]
     mean = float(np.mean([one.values.mean() for one in found]))
-    return Found([row(Estimate(mean, 0.5, 9.0, 2, 3), part="all", layer=found[0].layer)], {"networks": 2})
+    return [row(Estimate(mean, 0.5, 9.0, 2, 3), part="all", layer=found[0].layer)]
 
 
 EXPERIMENT = Experiment(
@@ -198,6 +199,7 @@ EXPERIMENT = Experiment(
     options=lambda scale, seeds, training: NoOptions(),
     cells=cells,
     analyse=analyse,
+    networks=lambda s, results: {"networks": 2},
     headline=lambda rows, s: [Line("the mean", rows[0])],
     draw=lambda rows, s: {},
 )

@@ -58,7 +58,7 @@ GAINS = {"topk": (0.5, 0.2), "batchtopk": (0.5, 0.0), "kmeans": (0.4, 0.1)}
 
 def test_the_setting_is_that_of_validation_rows_and_matched_ones_are_interpolated():
     cells = method("topk", 0.5, 0)
-    chosen = endpoints.at_chosen(cells)
+    chosen = list(endpoints.at_chosen(cells))
     (best,) = [c for c in chosen if c.measure == "f1"]
     assert np.array_equal(best.values, cells[0].values)
     (matched,) = [c for c in chosen if c.measure == AT_MATCHED]
@@ -165,7 +165,7 @@ def test_one_hierarchy_asks_of_untrained_networks():
         c for c in world(0, {"topk": (0.5, 0.0)}) if c.factor == 0 and c.trained_on in (0, None) and c.role != "raw"
     ]
     cells += [replace(c, role="untrained", trained_on=None, values=c.values * 0.5) for c in cells]
-    rows = endpoints.estimates(cells)
+    rows = list(endpoints.estimates(cells))
     (found,) = select(rows, part="endpoint", endpoint=QUESTION, measure="f1")
     assert found.estimate.value == pytest.approx(0.25, abs=0.02)
 

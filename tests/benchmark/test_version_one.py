@@ -31,8 +31,7 @@ from percolab.benchmark.networks_and_controls import Representation, Subject  # 
 from percolab.benchmark.tasks import SPARSITIES, TASKS  # noqa: E402
 from percolab.features.register import entry  # noqa: E402
 from percolab.nn import CorpusTrainConfig, ResidualMLP, TrainConfig  # noqa: E402
-from percolab.study.cells import Cells, Here  # noqa: E402
-from percolab.study.runner import InProcess  # noqa: E402
+from percolab.study.cells import Cells, Here, InProcess  # noqa: E402
 
 TINY = Budget(n_features=24, k=3, steps=5, batch_size=64, lr=1e-3, n_components=3)
 TRAINING = TrainConfig(d_model=8, n_blocks=1, epochs=1, batch_size=64, lr=1e-2)

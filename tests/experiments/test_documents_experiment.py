@@ -13,7 +13,7 @@ from percolab.experiments.documents import EXPERIMENT  # noqa: E402
 from percolab.experiments.relevance import EXPERIMENT as RELEVANCE  # noqa: E402
 from percolab.experiments.runs import find  # noqa: E402
 from percolab.study.comparison import compare  # noqa: E402
-from percolab.study.networks import Networks  # noqa: E402
+from percolab.study.material import Networks  # noqa: E402
 
 torch.set_num_threads(1)
 

@@ -23,7 +23,7 @@ def test_numbers_of_a_pair_are_those_of_its_shares():
     zeros = [0] * len(rows)
     owned = Owned(pair, zeros, owner, nearest, zeros, zeros, np.array(f1), np.array(share))
     found = analyse(EXPERIMENT.settings("small"), {"pairs": owned})
-    values = {(r["pair"], r["measure"]): r.estimate.value for r in found.rows}
+    values = {(r["pair"], r["measure"]): r.estimate.value for r in found}
     expected = {
         ("swap", "matched"): 4 / 5, ("swap", "misattributed"): 2 / 4, ("swap", "auc"): 3 / 4,
         ("swap", "auc over reseeded"): 6 / 8,  # distances 0.4, 0.1, 0.19 and 0.4 against 0.05 and 0.2

@@ -13,9 +13,8 @@ import percolab as pl
 from percolab.experiments import paper
 from percolab.ground.files import json_text
 from percolab.nn import ProbeConfig, TrainConfig, activations, experiment, reproduce, train
-from percolab.study.cells import Cells
+from percolab.study.cells import Cells, InProcess
 from percolab.study.material import Material
-from percolab.study.runner import InProcess
 
 torch.set_num_threads(1)  # threads that wait for each other are slow where tests share cores
 
@@ -114,7 +113,7 @@ def test_the_first_untrained_networks_are_what_the_trained_ones_started_as(run):
     out, _, _ = run
     data = Material(TINY)
     networks = results_of(out)["training"]
-    sources = paper._sources(TINY, data, networks)
+    sources = paper._sources(data, networks)
     untrained = next(source for source in paper.sources_of(TINY) if source.kind == "untrained")
     started = train(data.dataset, sources.configs[0], keep=[0], device="cpu").model_at(0)
     found = sources.representations(untrained)["blocks.1"]

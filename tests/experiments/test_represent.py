@@ -18,7 +18,7 @@ from percolab.experiments.points import kept_epochs
 from percolab.experiments.runs import find, represent
 from percolab.nn import TrainConfig
 from percolab.nn.training import run
-from percolab.study import runner
+from percolab.study import cells
 
 torch.set_num_threads(1)  # threads that wait for each other are slow where tests share cores
 
@@ -94,7 +94,7 @@ def test_an_experiment_runs_from_data_to_report_and_once(name, folder, monkeypat
         raise AssertionError("a stage that is there was run again")
 
     (folder / name / "cells" / "networks.npz").unlink()  # what is measured does not need them
-    monkeypatch.setattr(runner, "compute", again)
+    monkeypatch.setattr(cells, "compute", again)
     assert represent(chosen, folder / name, device="cpu")["estimates"] == results["estimates"]
     with pytest.raises(FileExistsError, match="must hold the same experiment unless overwrite"):
         represent(replace(chosen, seeds=4), folder / name, device="cpu")

@@ -35,7 +35,8 @@ def weights(model):
 def test_importing_imports_no_torch():
     code = (
         "import sys, percolab, percolab.cli.main; from percolab.nn import ProbeConfig, TrainConfig;"
-        "from percolab.study import scales; scales.training('multi-cluster', 'small'); sys.exit('torch' in sys.modules)"
+        "from percolab.study import settings; settings.training_of('multi-cluster', 'small');"
+        "sys.exit('torch' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 

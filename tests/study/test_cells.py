@@ -11,8 +11,7 @@ import pytest
 from percolab.ground import memory
 from percolab.ground.files import write_json
 from percolab.study import cells as module
-from percolab.study.cells import Cell, Cells, Here
-from percolab.study.runner import InProcess, OnRay, connected
+from percolab.study.cells import Cell, Cells, Here, InProcess, OnRay, connected
 
 
 @dataclass(frozen=True, eq=False)

@@ -5,9 +5,8 @@ import pytest
 from scipy import stats
 
 from percolab.study import experiment
-from percolab.study.contrasts import OF_THIS_DATA, OVER_DRAWS, contrasts
+from percolab.study.contrasts import OF_THIS_DATA, OVER_DRAWS, contrasts, reading, sentence
 from percolab.study.measured import Columns, Measured, Units, tidy
-from percolab.study.verdict import reading, sentence
 
 N_UNITS = 40
 

@@ -8,7 +8,7 @@ from sameness import refused
 torch = pytest.importorskip("torch")
 
 import percolab as pl  # noqa: E402
-from percolab.study.crosscoder import BOTH, FIRST, LEAST_ROWS, SECOND, Crosscoder  # noqa: E402
+from percolab.study.crosscoder import BOTH, FIRST, LEAST_ROWS, SECOND, shares, side_by_side  # noqa: E402
 
 torch.set_num_threads(1)  # threads that wait for each other are slow where tests share cores
 
@@ -70,18 +70,12 @@ def test_a_crosscoder_of_saelens_tells_owners(corpus, name):
 
 
 def test_shares_are_norms_of_halves_of_scaled_activations():
-    class Fixed:
-        directions = np.array([[3.0, 0, 0], [0, 0, 2], [0, 4, 3], [0, 0, 0]])
-
-        def fit(self, values):
-            self.given = values
-
+    directions = np.array([[3.0, 0, 0], [0, 0, 2], [0, 4, 3], [0, 0, 0]])
+    np.testing.assert_allclose(shares(directions, 2), [0, 1, 3 / 7, 0])
     rng = np.random.default_rng(0)
-    first, second = (torch.from_numpy(rng.normal(5, scale, (200, width))) for scale, width in ((3, 2), (0.01, 1)))
-    coder = Crosscoder(Fixed()).fit(first, second)
-    np.testing.assert_allclose(coder.share, [0, 1, 3 / 7, 0])
-    halves = coder.method.given[:, :2], coder.method.given[:, 2:]
-    for half in halves:
+    values = [torch.from_numpy(rng.normal(5, scale, (250, width))) for scale, width in ((3, 2), (0.01, 1))]
+    fitted = side_by_side(values, 200)[:200].numpy()
+    for half in (fitted[:, :2], fitted[:, 2:]):
         np.testing.assert_allclose(half.mean(0), 0, atol=1e-12)
         np.testing.assert_allclose((half**2).sum(1).mean(), 1)
 

@@ -10,14 +10,13 @@ from hypothesis import strategies as st
 import percolab as pl
 from percolab.intervals import Estimate
 from percolab.study.estimates import Row, band, combined, row
-from percolab.study.scales import HIERARCHY, WORLDS, recipe
-from percolab.study.settings import STEP, network_seeds, redrawn
+from percolab.study.settings import HIERARCHY, STEP, WORLDS, network_seeds, recipe_of, redrawn
 
 
 @pytest.mark.parametrize("data", [*HIERARCHY, *WORLDS])
 @pytest.mark.parametrize("scale", ["paper", "small"])
 def test_draws_differ_in_nothing_but_seeds(data, scale):
-    known = recipe(data, scale)
+    known = recipe_of(data, scale)
     assert redrawn(known, 0) is known
     other = redrawn(known, 2)
     for own, drawn in zip(getattr(known, "factors", [known]), getattr(other, "factors", [other]), strict=True):

@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -34,23 +34,23 @@ import numpy as np
 from percolab.benchmark import envelope
 from percolab.benchmark.endpoints import AT_MATCHED, CAUSE, ENDPOINTS, METHOD, QUESTION, estimates, level, tested
 from percolab.benchmark.judgement import ORACLES, judge
-from percolab.benchmark.networks_and_controls import RENORMED, TRUTH, Representation, representations, train
+from percolab.benchmark.networks_and_controls import RENORMED, TRUTH, Representation, Subject, representations, train
 from percolab.benchmark.tasks import CONFIRMATORY, NETWORKS, PLAIN, TASKS, Options, Task, task
 from percolab.features.register import METHODS, Entry, check_installed, entry, has_sae_lens, needs_sae_lens, source
 from percolab.ground.devices import Device
 from percolab.ground.progress import Progress
 from percolab.ground.validation import check_integer, check_number
 from percolab.show import pages
-from percolab.store.finished import load
-from percolab.study.cells import Cell, Cells, cell_of
+from percolab.store.finished import load_points
+from percolab.study.cells import Cell, Cells
 from percolab.study.contrasts import OWN_OTHER, TRAINED_RAW, TRAINED_UNTRAINED
 from percolab.study.directory import CELLS
 from percolab.study.estimates import Line, Row, combined, select
 from percolab.study.experiment import Details, Found, Results, Study, declared, digest_of
+from percolab.study.material import cell_of, networks_cell
 from percolab.study.measured import OTHER, RAW, TRAINED, UNTRAINED, Columns, Measured
-from percolab.study.networks import Networks
 from percolab.study.pictures import Picture, by_layer, by_number
-from percolab.study.runner import InProcess
+from percolab.study.report import section
 from percolab.study.settings import Settings
 from percolab.study.sources import folder
 from percolab.study.subject import n_factors
@@ -99,13 +99,9 @@ def cells(s: Settings[Options]) -> list[Cell[Any]]:
     What the endpoints need is computed first, then the confirmatory methods on all else, then other methods; methods on
     the same representation follow each other, and share it.
     """
-    made_from = s.to_dict()
-    named = {
-        name: made_from[name] for name in ("percolab", "recipes", "training", "seeds", "draw", "network", "digest")
-    }
-    named["share"], named["tuned"] = s.options.share, s.options.tuned
-    networks = cell_of(s, "networks", Networks, train, made_from=named, lasting=False, stage="training")
-    asked = {name: value for name, value in made_from["options"].items() if name != "budget"} | {"store": s.store}
+    named = s.of_networks | {"share": s.options.share, "tuned": s.options.tuned}
+    networks = networks_cell(s, train, on=Subject, made_from=named)
+    asked = {name: value for name, value in s.to_dict()["options"].items() if name != "budget"} | {"store": s.store}
     asked |= {name: value for name, value in named.items() if name != "seeds"}  # more networks go on from fewer
     found: list[Cell[Any]] = [] if s.options.activations else [networks]
     entries = [entry(name, s.options.budget) for name in s.asked]
@@ -116,7 +112,7 @@ def cells(s: Settings[Options]) -> list[Cell[Any]]:
                 continue
             own = {**asked, "method": one.name, "options": one.options, "source": source(one)}
             own = json.loads(json.dumps({**own, "representation": which.name}))
-            make, how = partial(judge, which, one), {"made_from": own, "stage": one.name, "gpus": GPUS}
+            make, how = partial(judge, which, one), {"on": Subject, "made_from": own, "stage": one.name, "gpus": GPUS}
             how["rank"] = 2 if one.name not in CONFIRMATORY else int(which.role not in _asked_about(s))
             found.append(cell_of(s, f"{which.name}/{one.slug}", Columns, make, *needs, **how))
     return found
@@ -132,10 +128,14 @@ def measured_in(s: Settings[Options], results: Results) -> list[Measured]:
     return [cell for kept in results.values() if isinstance(kept, Columns) for cell in kept.cells(s.draw)]
 
 
-def analyse(s: Settings[Options], results: Results) -> Found:
+def analyse(s: Settings[Options], results: Results) -> Iterator[Row]:
     """Return the estimates of a draw."""
-    count = len({which for which in representations(s) if which.role == TRAINED})
-    return Found(estimates(measured_in(s, results), tuned=s.options.tuned), {"networks": count})
+    return estimates(measured_in(s, results), tuned=s.options.tuned)
+
+
+def networks(s: Settings[Options], results: Results) -> dict[str, Any]:
+    """Return how many networks there are."""
+    return {"networks": len({which for which in representations(s) if which.role == TRAINED})}
 
 
 # ---------------------------------------------------------------------- page
@@ -222,33 +222,31 @@ def _found(rows: Sequence[Row], role: str | None, measure: str, method: str) -> 
     return f"{one.estimate.value:.3f}" + (f" ± {half:.3f}" if role is None and np.isfinite(half) else "")
 
 
+def _all_methods(head: Sequence[str], body: Sequence[Sequence[str]]) -> Iterable[str]:
+    """All methods.
+
+    Numbers are means over concepts, networks and draws, at the setting that validation rows choose; after ± stands half
+    of a 95% interval. Recovery is in networks trained on the concepts' hierarchy. Untrained, random norms, other and
+    raw input are recovery of the same method there; chance is recovery with permuted rows. L0 is the number of features
+    that fire on a row, and kmeans-1 is k-means with one firing centre per row. Absorption is recall outside minus
+    inside a lower concept; beside it stands the same difference for a linear reading with the same recall. Other
+    methods than those of the endpoints are exploratory. docs/benchmark.md says what the other columns are.
+    """
+    return pages.wide_table(body, head)
+
+
+def _at_equal_sparsity(matched: Sequence[Row]) -> Iterable[str]:
+    """At equal sparsity, L0 32."""
+    lines = [(r["endpoint"], r["method"], r.estimate.text(), r.over) for r in matched]
+    yield pages.table(lines, ("endpoint", "method", "estimate and 95% interval", "over"))
+
+
 def details(found: Sequence[Found], s: Settings[Options]) -> Details:
     """Return the table of methods and the tests."""
     rows = combined([one.rows for one in found])
     head, body = table(rows)
-    matched = [
-        (r["endpoint"], r["method"], r.estimate.text(), r.over)
-        for r in select(rows, part="endpoint", measure=AT_MATCHED)
-        if r["method"] in CONFIRMATORY
-    ]
-    sections = [
-        pages.heading("All methods"),
-        pages.definitions(
-            "Numbers are means over concepts, networks and draws, at the setting that validation rows choose; after ± "
-            "stands half of a 95% interval. Recovery is in networks trained on the concepts' hierarchy. Untrained, "
-            "random norms, other and raw input are recovery of the same method there; chance is recovery with permuted "
-            "rows. L0 is the number of features that fire on a row, and kmeans-1 is k-means with one firing centre per "
-            "row. Absorption is recall outside minus inside a lower concept; beside it stands the same difference for "
-            "a linear reading with the same recall. Other methods than those of the endpoints are exploratory. "
-            "docs/benchmark.md says what the other columns are."
-        ),
-        *pages.wide_table(body, head),
-    ]
-    if matched:
-        sections += [
-            pages.heading(f"At equal sparsity, {AT_MATCHED.removeprefix('f1 at ')}"),
-            pages.table(matched, ("endpoint", "method", "estimate and 95% interval", "over")),
-        ]
+    matched = [r for r in select(rows, part="endpoint", measure=AT_MATCHED) if r["method"] in CONFIRMATORY]
+    sections = section(_all_methods, head, body) + (section(_at_equal_sparsity, matched) if matched else [])
     values = {"table": {"head": head, "rows": body}, "endpoints": [one.to_dict() for one in tested(rows)]}
     return Details(sections, values, {}, {})
 
@@ -280,9 +278,7 @@ def settings(
     data: str | os.PathLike[str] | None = None,
 ) -> Settings[Options]:
     """Return the settings of a task; parameters are those of `benchmark`."""
-    stored = None if data is None else load(data)
-    if stored is not None and not hasattr(stored, "X"):
-        raise ValueError(f"data must be a store of points, got {os.fspath(str(data))!r}")
+    stored = None if data is None else load_points(data)
     if stored is not None and check_integer("draws", draws, 1) > 1:
         raise ValueError(f"draws must be 1 for data in a store, got {draws}")
     if network and not layer:
@@ -392,7 +388,7 @@ def benchmark(
         how: dict[str, Any] = {"device": device, "ray": ray, "overwrite": overwrite, "progress": progress}
         how |= {"time_limit": limit, "again": lambda name: name.rpartition("/")[2] in slugs}
         found[one.name] = EXPERIMENT.run(s, place, **how)
-        study = Study(EXPERIMENT, s, place, Cells(place / CELLS, InProcess()))
+        study = Study(EXPERIMENT, s, place, Cells(place / CELLS))
         for number in study.finished():
             envelope.write(place, s.drawn(number), measured_in(s.drawn(number), study.results(number)), one)
     return found

@@ -11,7 +11,7 @@ Holm's correction.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -20,10 +20,9 @@ import numpy as np
 from percolab.benchmark.judgement import AT, AT_MIDDLE, SUBTREES
 from percolab.benchmark.tasks import CONFIRMATORY, MATCHED, PLAIN
 from percolab.intervals import over_seeds
-from percolab.study.contrasts import OWN_OTHER, TRAINED_UNTRAINED, contrasts
+from percolab.study.contrasts import DELTA, OWN_OTHER, TRAINED_UNTRAINED, UNDECIDED, contrasts
 from percolab.study.estimates import ENOUGH, Row, row, select
 from percolab.study.measured import OTHER, TRAINED, UNTRAINED, Measured
-from percolab.study.verdict import DELTA, UNDECIDED
 
 METHOD, QUESTION, CAUSE = "method", "question", "cause"
 _OVER_PLAIN = (f"{TRAINED} - {PLAIN}",)
@@ -46,23 +45,22 @@ POWER, LEVEL, TRIALS = 0.8, 0.05, 2000
 # ---------------------------------------------------------------------- settings
 
 
-def at_chosen(cells: Sequence[Measured]) -> list[Measured]:
+def at_chosen(cells: Sequence[Measured]) -> Iterator[Measured]:
     """Return what every method gives at the setting that validation rows choose, network by network; and at L0 32."""
     groups: dict[Any, dict[str, dict[str, Measured]]] = {}
     for cell in cells:
         family, _, setting = cell.reader.partition(AT)
         key = cell.role, cell.trained_on, cell.seed, cell.layer, cell.factor, family
         groups.setdefault(key, {}).setdefault(setting, {})[cell.measure] = cell
-    found = []
     for (*_, family), settings in groups.items():
         best = max(settings, key=lambda name: _number(settings[name], "validation"))
         at_middle = {n: cells[n] for cells in settings.values() for n in (SUBTREES, *AT_MIDDLE) if n in cells}
-        found += [replace(cell, reader=family) for cell in {**at_middle, **settings[best]}.values()]
+        yield from (replace(cell, reader=family) for cell in {**at_middle, **settings[best]}.values())
         if family == PLAIN and "k=1" in settings:
-            found += [replace(cell, reader=ONE_CENTRE) for cell in settings["k=1"].values()]
+            yield from (replace(cell, reader=ONE_CENTRE) for cell in settings["k=1"].values())
         matched = interpolate(list(settings.values()))
-        found += [] if matched is None else [replace(matched, reader=family)]
-    return found
+        if matched is not None:
+            yield replace(matched, reader=family)
 
 
 def _number(cells: dict[str, Measured], name: str) -> float:
@@ -88,21 +86,20 @@ def interpolate(settings: Sequence[dict[str, Measured]], at: float = MATCHED) ->
 # ---------------------------------------------------------------------- estimates of one draw
 
 
-def estimates(cells: Sequence[Measured], *, tuned: bool = False) -> list[Row]:
+def estimates(cells: Sequence[Measured], *, tuned: bool = False) -> Iterator[Row]:
     """Return contrasts, endpoints with and without unhealthy cells, levels and curves of one draw.
 
     Where the network of the second lexicon was `tuned` from that of the first, which it knows too, the question is
     asked of the second lexicon alone.
     """
-    chosen = at_chosen(cells)
+    chosen = list(at_chosen(cells))
     compared = [cell for cell in chosen if cell.measure in COMPARED]
-    rows = [
-        row(c.estimate, part="contrast", contrast=c.contrast, method=c.reader, measure=c.measure)
-        for c in contrasts(compared)
-    ]
+    for c in contrasts(compared):
+        yield row(c.estimate, part="contrast", contrast=c.contrast, method=c.reader, measure=c.measure)
     for method in dict.fromkeys(cell.reader for cell in chosen):
-        rows += _endpoints(chosen, method, tuned=tuned)
-    return rows + _levels(chosen) + _curves(cells)
+        yield from _endpoints(chosen, method, tuned=tuned)
+    yield from _levels(chosen)
+    yield from _curves(cells)
 
 
 def pair_cells(chosen: Sequence[Measured], endpoint: str, method: str, measure: str) -> list[Measured]:
@@ -117,8 +114,7 @@ def pair_cells(chosen: Sequence[Measured], endpoint: str, method: str, measure: 
     return [*(cell for cell in own if cell.reader == method), *plain]
 
 
-def _endpoints(chosen: Sequence[Measured], method: str, *, tuned: bool) -> list[Row]:
-    rows = []
+def _endpoints(chosen: Sequence[Measured], method: str, *, tuned: bool) -> Iterator[Row]:
     for endpoint, contrast in ENDPOINTS.items():
         if endpoint != QUESTION and method == PLAIN:
             continue
@@ -127,20 +123,19 @@ def _endpoints(chosen: Sequence[Measured], method: str, *, tuned: bool) -> list[
             pairs = pair_cells(asked, endpoint, method, measure)
             names = {"endpoint": endpoint, "method": method, "measure": measure}
             found = [c for c in contrasts(pairs) if c.contrast in contrast]
-            rows += [row(c.estimate, part="endpoint", **names) for c in found]
+            yield from (row(c.estimate, part="endpoint", **names) for c in found)
             if measure != MEASURES[endpoint][0] or not found:
                 continue
             kept, dropped = healthy(pairs, pair_cells(asked, endpoint, method, "dead"))
-            rows.append(row(over_seeds([dropped]), part="dropped", **names))
-            rows += [row(c.estimate, part="healthy", **names) for c in contrasts(kept) if c.contrast in contrast]
+            yield row(over_seeds([dropped]), part="dropped", **names)
+            yield from (row(c.estimate, part="healthy", **names) for c in contrasts(kept) if c.contrast in contrast)
             own = [cell for cell in pairs if cell.role_for_units == TRAINED]
             if endpoint == CAUSE:
                 missing = [1 - _mean(cell) for cell in own]
                 rises = {share: [share * rest for rest in missing] for share in PLANTED}
             else:
                 rises = _planted(own, pair_cells(asked, endpoint, method, "recall"))
-            rows += [row(over_seeds(each), part="planted", share=n, **names) for n, each in rises.items() if each]
-    return rows
+            yield from (row(over_seeds(each), part="planted", share=n, **names) for n, each in rises.items() if each)
 
 
 def healthy(pairs: Sequence[Measured], dead: Sequence[Measured]) -> tuple[list[Measured], float]:
@@ -193,22 +188,20 @@ def _mean(cell: Measured) -> float:
     return float(known.mean()) if known.size else float("nan")
 
 
-def _curves(cells: Sequence[Measured]) -> list[Row]:
-    """Return measures at every setting, with its L0."""
+def _curves(cells: Sequence[Measured]) -> Iterator[Row]:
+    """Yield measures at every setting, with its L0."""
     groups: dict[tuple[str, str, str], dict[str, list[float]]] = {}
     for cell in cells:
         if cell.measure in DRAWN:
             family, _, setting = cell.reader.partition(AT)
             found = groups.setdefault((cell.role_for_units, family, setting), {})
             found.setdefault(cell.measure, []).append(_mean(cell))
-    rows = []
     for (role, method, setting), found in groups.items():
         names = {"role": role, "method": method, "setting": setting, "at": float(np.mean(found["l0"]))}
         for measure, values in found.items():
             if measure != "l0" and np.isfinite(values).any():
                 known = [value for value in values if np.isfinite(value)]
-                rows.append(row(over_seeds(known), part="curve", measure=measure, **names))
-    return rows
+                yield row(over_seeds(known), part="curve", measure=measure, **names)
 
 
 # ---------------------------------------------------------------------- tests over draws
@@ -250,9 +243,8 @@ class Tested:
         }  # fmt: skip
 
 
-def tested(rows: Sequence[Row]) -> list[Tested]:
+def tested(rows: Sequence[Row]) -> Iterator[Tested]:
     """Return the endpoints of the confirmatory methods, from the rows of all draws."""
-    found = []
     for endpoint in ENDPOINTS:
         main = {m: r for m in CONFIRMATORY for r in select(rows, part="endpoint", **_names(endpoint, m))}
         p = {method: t_test(one.by_draw) for method, one in main.items()}
@@ -266,8 +258,7 @@ def tested(rows: Sequence[Row]) -> list[Tested]:
             planted = [r.estimate.value for r in select(rows, part="planted", **_names(endpoint, method))]
             smallest = smallest_effect(planted, method, spread, len(one.by_draw))
             said = ruling(one, corrected[method], second, again[method] if dropped else corrected[method], dropped)
-            found.append(Tested(endpoint, method, one, p[method], corrected[method], second, dropped, smallest, said))
-    return found
+            yield Tested(endpoint, method, one, p[method], corrected[method], second, dropped, smallest, said)
 
 
 def _names(endpoint: str, method: str) -> dict[str, str]:

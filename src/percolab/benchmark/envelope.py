@@ -11,7 +11,7 @@ import hashlib
 import json
 import time
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from importlib.resources import files
 from pathlib import Path
 from sys import float_info
@@ -162,24 +162,22 @@ def _check_means(values: Mapping[str, Any]) -> None:
             raise ValueError(f"{category}.{own} must be the mean of its details, {found}, got {shown(stated)}")
 
 
-def to_measured(values: Mapping[str, Any]) -> list[Measured]:
+def to_measured(values: Mapping[str, Any]) -> Iterator[Measured]:
     """Return the measures that a file holds."""
     on = None if values["trained_on"] < 0 else int(values["trained_on"])
     where = values["draw"], values["role"], on, values["seed"], values["layer"], values["method"]
     rows = values["eval_result_details"]
     units = Units(*(np.array([row[name] for row in rows], np.int64) for name in ("concept", "place")))
-    found = []
     for name in UNITS:
         if any(name in row for row in rows):
             numbers = np.array([np.nan if row.get(name) is None else row[name] for row in rows], np.float64)
-            found.append(Measured(*where, name, values["factor"], units, numbers))
+            yield Measured(*where, name, values["factor"], units, numbers)
     whole = Units(np.full(1, -1), np.zeros(1, np.int64))
     for name in (SUBTREES, *SCALARS):
         category, own = CATEGORIES.get(name, (PLAIN, name))
         number = values["eval_result_metrics"].get(category, {}).get(own)
         if number is not None:
-            found.append(Measured(*where, name, values["factor"], whole, np.full(1, float(number))))
-    return found
+            yield Measured(*where, name, values["factor"], whole, np.full(1, float(number)))
 
 
 _KINDS: Mapping[str, Any] = {

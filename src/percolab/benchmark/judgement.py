@@ -30,9 +30,8 @@ from percolab.intervals import places
 from percolab.nn.networks.activations import LossRecovered, loss_recovered, replaced
 from percolab.nn.networks.excess import token_losses
 from percolab.study.causes import bridged
-from percolab.study.cells import Here
+from percolab.study.material import Networks
 from percolab.study.measured import RAW, TRAINED, Columns, Measured, Units
-from percolab.study.networks import Networks
 from percolab.study.subject import DocumentView, PointView, View
 from percolab.worlds.splits import split_rows
 
@@ -75,26 +74,26 @@ def settings_of(entry: Entry) -> list[tuple[str, Entry]]:
     ]
 
 
-def judge(which: Representation, entry: Entry, s: S, here: Here, networks: Networks | None = None) -> Columns:
+def judge(which: Representation, entry: Entry, data: Subject, networks: Networks | None = None) -> Columns:
     """Return all measures of a method on a representation, at all settings and for every hierarchy."""
     measured: list[Measured] = []
-    for bench, views in _benches(which, s, here, networks, apart=entry.method in ("true-directions", *ORACLES)):
-        for reader, setting, method in bench.fitted(_rated(s, which, entry), views):
+    for bench, views in _benches(which, data, networks, apart=entry.method in ("true-directions", *ORACLES)):
+        for reader, setting, method in bench.fitted(_rated(data.settings, which, entry), views):
             for view in views:
                 measured += bench.measured(view, reader, setting, method)
     return Columns.of(measured)
 
 
 def validation_recovery(
-    which: Representation, entries: Iterable[Entry], s: S, here: Here, networks: Networks | None = None
+    which: Representation, entries: Iterable[Entry], data: Subject, networks: Networks | None = None
 ) -> Iterator[float]:
     """Yield the recovery of each method on the validation rows of the first hierarchy; nothing else is measured."""
-    bench, views = next(iter(_prepared(which, s, here, networks, apart=True)))
+    bench, views = next(iter(_prepared(which, data, networks, apart=True)))
     labels = bench.sides[views[0].factor].labels
     for entry in entries:
         method = bench._fit(entry, bench.parts["fit"], labels["fit"])
         codes = _encoded(entry, method, bench.parts["validation"])
-        yield fairness.choose_thresholds(labels["validation"], codes, s.options.min_size)[1]
+        yield fairness.choose_thresholds(labels["validation"], codes, data.settings.options.min_size)[1]
 
 
 #: What measured the method before this one, which the next cell most likely wants too.
@@ -102,25 +101,25 @@ _LAST: dict[str, list[tuple[_Bench, list[View]]]] = {}
 
 
 def _benches(
-    which: Representation, s: S, here: Here, networks: Networks | None, *, apart: bool
+    which: Representation, data: Subject, networks: Networks | None, *, apart: bool
 ) -> Iterable[tuple[_Bench, list[View]]]:
     """Return what measures methods on a representation; methods that follow each other share activations and truth.
 
     The raw input is too large to be kept, and what is read from files may have changed.
     """
+    s = data.settings
     if which.role == RAW or s.options.activations or s.store or s.network:
-        return _prepared(which, s, here, networks, apart=apart)
-    key = json.dumps([s.to_dict(), which.name, here.device, apart], sort_keys=True)
+        return _prepared(which, data, networks, apart=apart)
+    key = json.dumps([s.to_dict(), which.name, data.here.device, apart], sort_keys=True)
     if key not in _LAST:
         _LAST.clear()
-        _LAST[key] = list(_prepared(which, s, here, networks, apart=apart))
+        _LAST[key] = list(_prepared(which, data, networks, apart=apart))
     return _LAST[key]
 
 
 def _prepared(
-    which: Representation, s: S, here: Here, networks: Networks | None, *, apart: bool
+    which: Representation, subject: Subject, networks: Networks | None, *, apart: bool
 ) -> Iterator[tuple[_Bench, list[View]]]:
-    subject = Subject(s, here)
     model = model_of(subject, which, networks)
     for views in subject.groups(apart=apart):
         A = read(subject, which, model, views) if which.role != TRUTH else None

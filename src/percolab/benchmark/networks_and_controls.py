@@ -18,12 +18,11 @@ from torch import nn
 from percolab.benchmark.tasks import Options
 from percolab.corpora.corpus import Corpus
 from percolab.ground.arrays import Ints
-from percolab.study.cells import Here
-from percolab.study.material import Material
+from percolab.study.material import Material, Networks
 from percolab.study.measured import RAW, TRAINED, UNTRAINED
-from percolab.study.networks import Networks, untrained
+from percolab.study.networks import untrained
 from percolab.study.settings import Settings
-from percolab.study.sources import Raw, Source, TorchSource, folder
+from percolab.study.sources import Raw, RecordedSource, Source, TorchSource, folder
 from percolab.study.subject import DocumentView, View, n_factors, views
 from percolab.worlds.splits import Split, split_rows
 
@@ -108,10 +107,9 @@ class Subject(Material):
 # ---------------------------------------------------------------------- networks
 
 
-def train(s: S, here: Here) -> Networks:
+def train(data: Subject) -> Networks:
     """Train one network for each hierarchy and seed; those of a seed start from the same weights."""
-    data = Subject(s, here)
-    return data.train_by_factor(tuned=s.options.tuned, **data.training_rows)
+    return data.train_by_factor(tuned=data.settings.options.tuned, **data.training_rows)
 
 
 def model_of(data: Subject, which: Representation, networks: Networks | None) -> nn.Module | None:
@@ -143,7 +141,6 @@ def read(data: Subject, which: Representation, model: nn.Module | None, views: S
     asked = data.settings.options
     source: Source = Raw() if model is None else TorchSource(model)
     if asked.activations and which.role != RAW:
-        documents = views[0].factor if isinstance(views[0], DocumentView) else None
-        where = which.role, which.trained_on, which.seed, data.settings.draw
-        source = folder(asked.activations).source(*where, documents)
+        place = which.role, which.trained_on, which.seed, data.settings.draw
+        source = RecordedSource(folder(asked.activations), *place)
     return source.read(views[0], [asked.layer], data.device)[asked.layer]

@@ -14,8 +14,7 @@ from typing import Any
 from percolab.features.register import Budget
 from percolab.ground.validation import check_choice
 from percolab.nn.config import SCALES, CorpusTrainConfig, TrainConfig
-from percolab.study import scales
-from percolab.study.settings import AnyRecipe
+from percolab.study.settings import AnyRecipe, corpus_of, corpus_training, recipe_of, training_of
 
 VERSION = 1  #: Of the benchmark.
 TENTH = "-tenth"
@@ -106,9 +105,9 @@ def task(name: str, scale: str = "paper") -> Task:
     if name.removesuffix(TENTH) not in POINTS:
         budget = budget if small else replace(budget, n_features=2048)
         options = Options("blocks.1", 20, budget, rates, 400 if small else 4000, tuned=name == TUNED)
-        return Task(name, scale, scales.corpus("documents", scale), scales.corpus_training("documents", scale), options)
+        return Task(name, scale, corpus_of("documents", scale), corpus_training("documents", scale), options)
     data = name.removesuffix(TENTH).removeprefix("paper-")
     options = Options("blocks.2", 20, budget, rates)
     if name.endswith(TENTH):
         options = replace(options, share=0.1)
-    return Task(name, scale, scales.recipe(data, scale), scales.training(data, scale), options)
+    return Task(name, scale, recipe_of(data, scale), training_of(data, scale), options)

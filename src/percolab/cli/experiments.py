@@ -20,7 +20,7 @@ from percolab.ground.extras import missing
 from percolab.ground.foreign_files import read_array
 from percolab.ground.validation import check_choice, check_number
 from percolab.nn.config import FITTED_FOM, SCALES
-from percolab.study.scales import DATA, HIERARCHY
+from percolab.study.settings import DATA, HIERARCHY
 
 ExperimentOutput = Annotated[Path | None, output_option("DIR", "Directory. Default: EXPERIMENT-SCALE.")]
 Scale = Annotated[str, choice_option(SCALES, "small: about 10,000 points. ")]

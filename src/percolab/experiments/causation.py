@@ -21,7 +21,7 @@ the loss at a context's positions above the rise at others when its direction is
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -51,20 +51,17 @@ def options(scale: str, seeds: int, training: Any) -> Options:
     return Options((f"interchange@along={along}", f"steering@along={along}", "ablation"), (layers,), count)
 
 
-def headline(rows: Sequence[Row], s: Settings[Options]) -> list[Line]:
+def headline(rows: Sequence[Row], s: Settings[Options]) -> Iterator[Line]:
     """Return what each reader gives for trained networks, beside a random direction and the other networks."""
-    lines = []
     for reader, control in CONTROL.items():
         levels = select(rows, part="level", reader=reader, role=TRAINED)
         for one in levels:
             null = select(levels, measure=control)
             if one["measure"] != control:
-                lines.append(
-                    Line(f"{reader}: {one['measure']}", one, control=null[0], control_words="random direction")
-                )
+                yield Line(f"{reader}: {one['measure']}", one, control=null[0], control_words="random direction")
         for one in select(rows, part="contrast", reader=reader, measure=levels[0]["measure"]) if levels else ():
-            lines.append(Line(f"{reader}, {one['measure']}: {one['contrast']}", one))
-    return [*lines, *(line for line in documents.headline(rows, s) if line.what.startswith("excess"))]
+            yield Line(f"{reader}, {one['measure']}: {one['contrast']}", one)
+    yield from (line for line in documents.headline(rows, s) if line.what.startswith("excess"))
 
 
 def interchange(rows: Sequence[Row], s: Settings[Options]) -> Any:

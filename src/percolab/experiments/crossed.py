@@ -15,7 +15,7 @@ Before training all networks are one, so the log ratio is 0 by construction.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any
 
@@ -30,14 +30,11 @@ from percolab.model.target import Target
 from percolab.nn.config import TrainConfig
 from percolab.nn.networks.activations import label
 from percolab.nn.probing.probed_latents import fresh_values, path_sums, read_places
-from percolab.study.cells import Array, Here
 from percolab.study.estimates import Line, Row, band, layers_of, row, select
-from percolab.study.experiment import Found, Results, declared
-from percolab.study.material import Look, Material
-from percolab.study.networks import Networks
+from percolab.study.experiment import Results, declared
+from percolab.study.material import Array, Look, Material, Networks
 from percolab.study.pictures import by_layer, by_number, drawn_by
-from percolab.study.scales import HIERARCHY
-from percolab.study.settings import Settings
+from percolab.study.settings import HIERARCHY, Settings
 
 TARGETS = ("z", "sum")
 NULLS = {"": "all", ", null": "null"}
@@ -133,17 +130,16 @@ def draws_of(dataset: Dataset, count: int, draw: int = 0) -> list[tuple[Floats, 
     return made
 
 
-def train(s: Settings[Options], here: Here) -> Networks:
+def train(data: Material) -> Networks:
     """Train a network on each draw of values, all from the same initial weights, in the same order of rows."""
-    data = Material(s, here)
+    s = data.settings
     y = np.stack([y for _, y in draws_of(data.truths[0].dataset, s.seeds, s.draw)])
     return data.train(data.configs[:1] * s.seeds, targets=y)
 
 
-def measure(s: Settings[Options], here: Here, networks: Networks) -> Measured:
+def measure(data: Material, networks: Networks) -> Measured:
     """Read every draw of values, and fresh ones, from every layer of every network."""
-    data = Material(s, here)
-    [truth], [probed] = data.truths, data.probed(s.options.depths, s.options.min_size)
+    s, [truth], [probed] = data.settings, data.truths, data.probed()
     drawn = [z for z, _ in draws_of(truth.dataset, s.seeds, s.draw)]
     z = np.column_stack([*drawn, fresh_values(truth.forest, s.options.fresh, seed=s.draw)])
     values = np.concatenate([z, path_sums(truth.forest, z)], axis=1)[probed.latent]
@@ -160,38 +156,34 @@ def measure(s: Settings[Options], here: Here, networks: Networks) -> Measured:
 # ---------------------------------------------------------------------- estimates
 
 
-def analyse(s: Settings[Options], results: Results) -> Found:
+def analyse(s: Settings[Options], results: Results) -> Iterator[Row]:
     """Return log ratios of errors, own over others, by layer and figure of merit, and where they fall for nothing."""
     found: Measured = results["measures"]
     usable = np.isfinite(found.mse).all((0, 1, 2, 3))
     place, fom = found.place[usable], found.fom[usable]
-    rows: list[Row] = []
     for k, layer in enumerate(found.layers):
         for t, target in enumerate(TARGETS):
             table = found.mse[:, k, t][:, :, usable].astype(np.float64)
             own, fresh = table[:, : s.seeds], table[:, s.seeds :]
             names = {"layer": layer, "target": target}
-            rows.append(row(own_interval(own, kin(place)), part="all", **names))
-            rows.append(band(null_band(fresh), part="null", **names))
+            yield row(own_interval(own, kin(place)), part="all", **names)
+            yield band(null_band(fresh), part="null", **names)
             for here, where in points.fom_bins(fom):
-                rows.append(row(own_interval(own[:, :, here], kin(place[here])), part="fom", **where, **names))
-                rows.append(band(null_band(fresh[:, :, here]), part="fom null", **where, **names))
-    return Found(rows, found.training)
+                yield row(own_interval(own[:, :, here], kin(place[here])), part="fom", **where, **names)
+                yield band(null_band(fresh[:, :, here]), part="fom null", **where, **names)
 
 
 # ---------------------------------------------------------------------- page
 
 
-def headline(rows: Sequence[Row], s: Settings[Options]) -> list[Line]:
+def headline(rows: Sequence[Row], s: Settings[Options]) -> Iterator[Line]:
     """Return the log ratios in all layers but the input layer, each with its null."""
-    lines = []
     for target in TARGETS:
         for own in select(rows, part="all", target=target):
             if own["layer"] != "input":
                 null = select(rows, part="null", target=target, layer=own["layer"])[0]
                 what = f"error on own {target} over others', log ratio, {label(own['layer'])}"
-                lines.append(Line(what, own, -1, 0.0, null, "95% of fresh draws"))
-    return lines
+                yield Line(what, own, -1, 0.0, null, "95% of fresh draws")
 
 
 def layers(rows: Sequence[Row], s: Settings[Options]) -> Any:

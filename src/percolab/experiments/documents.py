@@ -19,7 +19,7 @@ Excess: the loss of a network above the floor, which is the mean loss of the exa
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -30,18 +30,16 @@ from percolab.intervals import Estimate, over_seeds
 from percolab.nn.networks.activations import label
 from percolab.nn.networks.excess import excess
 from percolab.nn.training.training import numbers
-from percolab.study import scales
-from percolab.study.cells import Cell, Here, cell_of
+from percolab.study.cells import Cell
 from percolab.study.comparison import listed, read_draw
 from percolab.study.contrasts import OWN_OTHER, TRAINED_RAW, TRAINED_UNTRAINED, contrasts
 from percolab.study.estimates import ENOUGH, Line, Row, layers_of, row, select
-from percolab.study.experiment import Found, Results, declared, of_recorded
-from percolab.study.material import Material
+from percolab.study.experiment import Results, declared, of_recorded
+from percolab.study.material import Material, Networks, Recorded, cell_of, networks_cell
 from percolab.study.measured import OTHER, RAW, TRAINED, UNTRAINED, Columns, Measured
-from percolab.study.networks import Networks, Recorded
 from percolab.study.pictures import by_layer, drawn_by
 from percolab.study.readers import as_reader
-from percolab.study.settings import Settings
+from percolab.study.settings import DOCUMENTS, Settings, corpus_training
 from percolab.study.subject import n_factors
 
 INTO = "since=6+truth=true"  #: Positions six or more into a segment, by the true context.
@@ -73,20 +71,10 @@ def options(scale: str, seeds: int, training: Any) -> Options:
 # ---------------------------------------------------------------------- cells
 
 
-def named(s: Settings[Any]) -> dict[str, Any]:
-    """Return what networks on documents are made from: readers are not among it."""
-    made_from = s.to_dict()
-    return {name: made_from[name] for name in ("percolab", "recipes", "training", "seeds", "draw", "network", "digest")}
-
-
-def networks_of(s: Settings[Any]) -> Cell[Networks]:
-    """Return the cell of the networks: one for each lexicon and seed; those of a seed start from the same weights."""
-    return cell_of(s, "networks", Networks, train, lasting=False, stage="training", made_from=named(s))
-
-
 def cells(s: Settings[Options]) -> list[Cell[Any]]:
     """Return the cells of a draw: the networks, their excess, and what each reader gives."""
-    networks, made_from, recorded = networks_of(s), named(s), s.options.activations
+    made_from, recorded = s.of_networks, s.options.activations
+    networks = networks_cell(s, Material.train_by_factor, made_from=made_from)
     reading = []
     for reader in _readers(s):
         asked = {"reader": reader, "layers": _layers(s, reader), "documents": s.options.documents}
@@ -109,11 +97,6 @@ def _readers(s: Settings[Options]) -> tuple[str, ...]:
     return s.asked or s.options.readers
 
 
-def train(s: Settings[Any], here: Here) -> Networks:
-    """Train the networks."""
-    return Material(s, here).train_by_factor()
-
-
 @dataclass(frozen=True, eq=False)
 class Excess:
     """Losses above the floor, by network: a result of a cell."""
@@ -125,12 +108,11 @@ class Excess:
     seconds: float
 
 
-def measure_excess(s: Settings[Options], here: Here, networks: Networks) -> Excess:
+def measure_excess(data: Material, networks: Networks) -> Excess:
     """Return the excess of trained networks on their own lexicon and on the next, and of untrained ones."""
-    data = Material(s, here)
 
     def losses(model: Any, k: int) -> dict[str, float]:
-        return numbers(excess(model, data.target(k), device=here.device))
+        return numbers(excess(model, data.target(k), device=data.here.device))
 
     each = list(enumerate(networks.factors))
     own = [networks.test[i] or losses(data.model(networks, i), k) for i, k in each]
@@ -145,17 +127,17 @@ def measure_excess(s: Settings[Options], here: Here, networks: Networks) -> Exce
     )
 
 
-def read(reader: str, s: Settings[Options], here: Here, networks: Networks | Recorded) -> Columns:
+def read(reader: str, data: Material, networks: Networks | Recorded) -> Columns:
     """Return what a reader gives for every network, layer and lexicon."""
-    data = Material(s, here)
+    s = data.settings
     by_lexicon: dict[int | None, list[Any]] = {}
     for i, k in enumerate(networks.factors):
         by_lexicon.setdefault(k, []).append(networks.model(i, data.data))
     roles = {TRAINED: by_lexicon, UNTRAINED: networks.untrained(data.data), RAW: None}
     asked = listed(roles, n_factors(data.data))
     rows, layers = s.options.documents, _layers(s, reader)
-    measured = read_draw(s.draw, data.data, asked, [as_reader(reader)], layers, rows, data.device, here.progress)
-    return Columns.of(measured)
+    measured = read_draw(s.draw, data.data, asked, [as_reader(reader)], layers, rows, data.device, data.progress)
+    return Columns.of(list(measured))
 
 
 def _layers(s: Settings[Options], reader: str) -> list[str]:
@@ -167,21 +149,28 @@ def _layers(s: Settings[Options], reader: str) -> list[str]:
 # ---------------------------------------------------------------------- estimates
 
 
-def analyse(s: Settings[Options], results: Results) -> Found:
+def analyse(s: Settings[Options], results: Results) -> Iterator[Row]:
     """Return contrasts, the mean of each role, and the excess of the networks."""
-    measured = [cell for name, kept in results.items() if name.startswith("reader-") for cell in kept.cells(s.draw)]
-    rows = [
-        row(c.estimate, part="contrast", contrast=c.contrast, layer=c.layer, reader=_short(c.reader), measure=c.measure)
-        for c in contrasts(measured)
-    ]
+    measured = _measured(s, results)
+    for c in contrasts(measured):
+        names = {"contrast": c.contrast, "layer": c.layer, "reader": _short(c.reader), "measure": c.measure}
+        yield row(c.estimate, part="contrast", **names)
     losses: Excess | None = results.get("excess")
     if losses is not None:
         for role, values in ((TRAINED, losses.own), (OTHER, losses.other), (UNTRAINED, losses.untrained)):
-            rows.append(row(over_seeds(values), part="excess", role=role))
-        rows.append(row(over_seeds(losses.floor), part="floor"))
-    networks = {(cell.trained_on, cell.seed) for cell in measured if cell.role == TRAINED}
-    seconds = losses.seconds if losses is not None else 0.0
-    return Found(rows + _levels(measured), {"networks": len(networks), "training_seconds": seconds})
+            yield row(over_seeds(values), part="excess", role=role)
+        yield row(over_seeds(losses.floor), part="floor")
+    yield from _levels(measured)
+
+
+def _measured(s: Settings[Options], results: Results) -> list[Measured]:
+    return [cell for name, kept in results.items() if name.startswith("reader-") for cell in kept.cells(s.draw)]
+
+
+def networks(s: Settings[Options], results: Results) -> dict[str, Any]:
+    """Return how many networks there are, and how long their training took."""
+    trained = {(cell.trained_on, cell.seed) for cell in _measured(s, results) if cell.role == TRAINED}
+    return {"networks": len(trained), "training_seconds": results["excess"].seconds if "excess" in results else 0.0}
 
 
 def _levels(measured: Sequence[Measured]) -> list[Row]:
@@ -209,18 +198,16 @@ def _short(reader: str) -> str:
 # ---------------------------------------------------------------------- report
 
 
-def headline(rows: Sequence[Row], s: Settings[Options]) -> list[Line]:
+def headline(rows: Sequence[Row], s: Settings[Options]) -> Iterator[Line]:
     """Return the contrasts of every reader in the first layer, and the excess of the trained networks."""
-    lines = []
     for reader in map(_short, _readers(s)):
         for contrast in CONTRASTS:
             for one in select(rows, part="contrast", reader=reader, contrast=contrast, layer=layers_read(s)[0]):
                 what = f"{MEASURES.get(one['measure'], one['measure'])} of {reader}, {contrast}, {label(one['layer'])}"
-                lines.append(Line(what, one))
+                yield Line(what, one)
     for one in select(rows, part="excess"):
         note = {TRAINED: "own lexicon", OTHER: "the other lexicon's documents"}.get(one["role"], "never trained")
-        lines.append(Line(f"excess over the floor, nats, {one['role']} network", one, note=note))
-    return lines
+        yield Line(f"excess over the floor, nats, {one['role']} network", one, note=note)
 
 
 def readers(rows: Sequence[Row], s: Settings[Options]) -> Any:
@@ -252,7 +239,5 @@ def _contrasts(rows: Sequence[Row], s: Settings[Options], reader: str, unit: str
     return by_layer(series, layers_of(found), f"{s.data[0]}: {reader}", unit) if found else None
 
 
-training, draw = scales.corpus_training, drawn_by(readers, beliefs, separation)
-EXPERIMENT = declared(
-    __name__, data=scales.DOCUMENTS, own_networks=True, recorded=True, usual_seeds={"paper": 2, "small": 2}
-)
+training, draw = corpus_training, drawn_by(readers, beliefs, separation)
+EXPERIMENT = declared(__name__, data=DOCUMENTS, own_networks=True, recorded=True, usual_seeds={"paper": 2, "small": 2})

@@ -17,7 +17,7 @@ prediction, by construction, so that block is left out.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, Any
 
@@ -33,14 +33,12 @@ from percolab.nn.config import TrainConfig
 from percolab.nn.networks.activations import activations, label
 from percolab.nn.networks.model import ResidualMLP, predict
 from percolab.nn.probing.siblings import find_siblings
-from percolab.study.cells import Array, Cell, Here, cell_of
+from percolab.study.cells import Cell
 from percolab.study.estimates import Line, Row, layers_of, row, select
-from percolab.study.experiment import Found, Results, declared
-from percolab.study.material import Material
-from percolab.study.networks import Networks
+from percolab.study.experiment import Results, declared
+from percolab.study.material import Array, Material, Networks, cell_of, networks_cell
 from percolab.study.pictures import by_layer, drawn_by
-from percolab.study.scales import HIERARCHY
-from percolab.study.settings import Settings
+from percolab.study.settings import HIERARCHY, Settings
 
 SHARES = (1 / 200, 1 / 4)  #: An edited latent has from the first to the second of these shares of all rows.
 SLOPE_ROWS = 4096  #: Samples that the mean slope of the prediction is taken over.
@@ -128,30 +126,23 @@ def edited_latents(forest: Forest, count: int) -> Ints:
 
 def _edited(dataset: Dataset, latent: Any, change: float) -> Floats:
     """Return y after a latent's value has been raised."""
-    edited: Floats = dataset.do({int(latent): float(dataset.latent_z[latent]) + change}).y
-    return edited
+    return np.asarray(dataset.do({int(latent): float(dataset.latent_z[latent]) + change}).y, np.float64)
 
 
 def cells(s: Settings[Options]) -> list[Cell[Any]]:
     """Return three cells: networks, their continuations, and what is measured of both."""
-    networks = cell_of(s, "networks", Networks, train, lasting=False, stage="training")
-    edited = cell_of(s, "edited", Networks, retrain, networks, lasting=False, stage="training")
+    networks = networks_cell(s, Material.train)
+    edited = networks_cell(s, retrain, networks, name="edited")
     return [networks, edited, cell_of(s, "measures", Measured, measure, networks, edited)]
 
 
-def train(s: Settings[Options], here: Here) -> Networks:
-    """Train a network for each seed."""
-    return Material(s, here).train()
-
-
-def retrain(s: Settings[Options], here: Here, networks: Networks) -> Networks:
+def retrain(data: Material, networks: Networks) -> Networks:
     """Go on from each network with each latent's value changed, and with none changed.
 
     The edits and one continuation without have the same order of rows, that of the seed; as many others without an
     edit as there are latents have orders of their own.
     """
-    data = Material(s, here)
-    dataset, [first, *_] = data.truths[0].dataset, s.network_seeds
+    s, dataset, [first, *_] = data.settings, data.truths[0].dataset, data.settings.network_seeds
     latents = edited_latents(dataset.forest, s.options.latents)
     y = np.stack([_edited(dataset, i, s.options.change) for i in latents])
     members, models, targets = [], [], []
@@ -165,10 +156,9 @@ def retrain(s: Settings[Options], here: Here, networks: Networks) -> Networks:
     return data.train(members, models, targets=np.stack(targets))
 
 
-def measure(s: Settings[Options], here: Here, networks: Networks, edited: Networks) -> Measured:
+def measure(data: Material, networks: Networks, edited: Networks) -> Measured:
     """Measure by how much edits move activations and predictions of the latents' own samples, and of all others."""
-    data = Material(s, here)
-    dataset, forest = data.truths[0].dataset, data.truths[0].forest
+    s, dataset, forest = data.settings, data.truths[0].dataset, data.truths[0].forest
     latents = edited_latents(forest, s.options.latents)
     names = streams(data.model(networks))
     each, own = 2 * latents.size + 1, range(latents.size)
@@ -210,8 +200,7 @@ def _contrasts(A: torch.Tensor, forest: Forest, latents: Ints) -> Floats:
         inside = A[rows].double().sum(0)
         count = rows.stop - rows.start
         parts.append(inside / count - (total - inside) / (n - count))
-    result: Floats = torch.stack(parts).cpu().numpy()
-    return result
+    return np.asarray(torch.stack(parts).cpu(), np.float64)
 
 
 def mean_slope(model: ResidualMLP, layer: str, X: torch.Tensor) -> Floats:
@@ -220,30 +209,33 @@ def mean_slope(model: ResidualMLP, layer: str, X: torch.Tensor) -> Floats:
     h = activations(model, some, [layer], device=X.device)[layer].requires_grad_()
     forward_from(model, layer, h).sum().backward()
     assert h.grad is not None
-    result: Floats = h.grad.double().mean(0).cpu().numpy()
-    return result
+    return np.asarray(h.grad.double().mean(0).cpu(), np.float64)
 
 
 # ---------------------------------------------------------------------- estimates
 
 
-def analyse(s: Settings[Options], results: Results) -> Found:
+def analyse(s: Settings[Options], results: Results) -> Iterator[Row]:
     """Return how much of a direction edits share, with and without that of the prediction's slope, and the null."""
     found: Measured = results["measures"]
-    rows: list[Row] = []
     for k, layer in enumerate(found.layers):
         slope = found.slope[:, k].astype(np.float64)
         for case, moved in (("edit", found.edit), ("null", found.null)):
             vectors = moved[:, k].astype(np.float64)
             rest = np.stack([without(own, along) for own, along in zip(vectors, slope, strict=True)])
-            rows.append(row(shared_interval(vectors), measure="shared cosine", case=case, layer=layer))
-            rows.append(row(shared_interval(rest), measure="shared cosine, rest", case=case, layer=layer))
-            rows.append(row(_along(vectors, slope), measure="cosine with the slope", case=case, layer=layer))
+            yield row(shared_interval(vectors), measure="shared cosine", case=case, layer=layer)
+            yield row(shared_interval(rest), measure="shared cosine, rest", case=case, layer=layer)
+            yield row(_along(vectors, slope), measure="cosine with the slope", case=case, layer=layer)
     inside, outside = found.inside.astype(np.float64), found.outside.astype(np.float64)
     each = np.arange(inside.shape[1])  # edited latents are disjoint: each is a block
     learned, _ = response_line(found.law, inside, each)
-    rows += [row(learned, measure="learned"), row(leakage(np.abs(inside), outside, each), measure="leakage")]
-    return Found(rows, {**found.training, "edited": found.latents})
+    yield row(learned, measure="learned")
+    yield row(leakage(np.abs(inside), outside, each), measure="leakage")
+
+
+def networks(s: Settings[Options], results: Results) -> dict[str, Any]:
+    """Return the scores of the networks, and which latents were edited."""
+    return {**results["measures"].training, "edited": results["measures"].latents}
 
 
 def _along(vectors: Floats, slope: Floats) -> Estimate:
@@ -257,24 +249,18 @@ def _along(vectors: Floats, slope: Floats) -> Estimate:
 # ---------------------------------------------------------------------- page
 
 
-def headline(rows: Sequence[Row], s: Settings[Options]) -> list[Line]:
+def headline(rows: Sequence[Row], s: Settings[Options]) -> Iterator[Line]:
     """Return how well edits were learned, and what they share in every layer."""
-    lines = [
-        Line(
-            "change of the prediction on the edited latent, over what the law says", select(rows, measure="learned")[0]
-        ),
-        Line("size of the change elsewhere, over that on the latent", select(rows, measure="leakage")[0], -1, 1.0),
-    ]
-    for measured, words in (
-        ("shared cosine", "shared cosine"),
-        ("shared cosine, rest", "shared cosine, slope taken out"),
-    ):
+    learned, leak = (select(rows, measure=name)[0] for name in ("learned", "leakage"))
+    yield Line("change of the prediction on the edited latent, over what the law says", learned)
+    yield Line("size of the change elsewhere, over that on the latent", leak, -1, 1.0)
+    for measured, words in SHARED.items():
         for own in select(rows, measure=measured, case="edit"):
             null = select(rows, measure=measured, case="null", layer=own["layer"])[0]
-            lines.append(Line(f"{words}, {label(own['layer'])}", own, 1, 0.0, null, "no change"))
-    return lines
+            yield Line(f"{words}, {label(own['layer'])}", own, 1, 0.0, null, "no change")
 
 
+SHARED = {"shared cosine": "shared cosine", "shared cosine, rest": "shared cosine, slope taken out"}
 CASES = (("edits", "edit", ""), ("no change", "null", " (null)"))  #: Words, case, and what marks a null.
 
 

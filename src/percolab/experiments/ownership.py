@@ -28,18 +28,16 @@ import numpy as np
 import pandas
 from numpy.typing import NDArray
 
-from percolab.experiments.documents import mean_of, named, networks_of
+from percolab.experiments.documents import mean_of
 from percolab.features.fairness import auc
 from percolab.show import style
-from percolab.study import scales
-from percolab.study.cells import Cell, Here, cell_of
-from percolab.study.crosscoder import BOTH, MATCHED, OWNERS, Difference, diff, draw_owners
+from percolab.study.cells import Cell
+from percolab.study.crosscoder import BOTH, MATCHED, Difference, diff, draw_owners, misattributed_share, owner_auc
 from percolab.study.estimates import Line, Row, row, select
 from percolab.study.experiment import Details, Found, Results, declared
-from percolab.study.material import Material
-from percolab.study.networks import Networks
+from percolab.study.material import Material, Networks, cell_of, networks_cell
 from percolab.study.pictures import Picture
-from percolab.study.settings import Settings
+from percolab.study.settings import DOCUMENTS, Settings, corpus_training
 from percolab.study.subject import AnyData
 
 SWAP, TUNED, RESEEDED = PAIRS = "swap", "tuned", "reseeded"
@@ -91,14 +89,13 @@ class Owned:
 
 def cells(s: Settings[Options]) -> list[Cell[Any]]:
     """Return the cells of a draw: networks, those trained further, and the concepts of all pairs."""
-    networks, how = networks_of(s), {"lasting": False, "stage": "training", "made_from": named(s)}
-    further = cell_of(s, "tuned", Networks, tune, networks, **how)
+    networks = networks_cell(s, Material.train_by_factor, made_from=s.of_networks)
+    further = networks_cell(s, tune, networks, name="tuned", made_from=s.of_networks)
     return [networks, further, cell_of(s, "pairs", Owned, measure, networks, further)]
 
 
-def tune(s: Settings[Options], here: Here, networks: Networks) -> Networks:
+def tune(data: Material, networks: Networks) -> Networks:
     """Train the networks of the first lexicon further, on both."""
-    data = Material(s, here)
     return data.train(models=_of_lexicon(networks, 0, data.data))
 
 
@@ -106,10 +103,10 @@ def _of_lexicon(networks: Networks, k: int, corpus: AnyData) -> list[Any]:
     return [networks.model(i, corpus) for i, factor in enumerate(networks.factors) if factor == k]
 
 
-def measure(s: Settings[Options], here: Here, networks: Networks, further: Networks) -> Owned:
+def measure(data: Material, networks: Networks, further: Networks) -> Owned:
     """Return the concepts of all pairs, with the shares of their features."""
     tables = []
-    for pair, seed, found in _differences(s, here, networks, further):
+    for pair, seed, found in _differences(data, networks, further):
         assert found.concepts is not None
         tables.append(found.concepts.assign(pair=pair, seed=seed))
     table = pandas.concat(tables, ignore_index=True)
@@ -117,10 +114,8 @@ def measure(s: Settings[Options], here: Here, networks: Networks, further: Netwo
     return Owned(**lists, f1=table["f1"].to_numpy(np.float64), share=table["share"].to_numpy(np.float64))
 
 
-def _differences(
-    s: Settings[Options], here: Here, networks: Networks, further: Networks
-) -> Iterator[tuple[str, int, Difference]]:
-    corpus = Material(s, here).data
+def _differences(data: Material, networks: Networks, further: Networks) -> Iterator[tuple[str, int, Difference]]:
+    s, here, corpus = data.settings, data.here, data.data
     first, second = (_of_lexicon(networks, k, corpus) for k in (0, 1))
     others = {SWAP: second, TUNED: _of_lexicon(further, 0, corpus), RESEEDED: first[1:] + first[:1]}
     asked: dict[str, Any] = {
@@ -144,51 +139,52 @@ def _differences(
 # ---------------------------------------------------------------------- estimates
 
 
-def analyse(s: Settings[Options], results: Results) -> Found:
+def analyse(s: Settings[Options], results: Results) -> Iterator[Row]:
     """Return AUCs, misattributed shares and the part of concepts that is matched, by pair."""
     table = results["pairs"].table
     matched = table[table["f1"] > MATCHED]
     null = matched[matched["pair"] == RESEEDED]
-    rows: list[Row] = []
     for pair in PAIRS:
         measures: dict[str, list[float]] = {"matched": [], "misattributed": [], "auc": [], "auc over reseeded": []}
         for seed in sorted(set(table["seed"][table["pair"] == pair])):
             every, own = (part[(part["pair"] == pair) & (part["seed"] == seed)] for part in (table, matched))
             measures["matched"].append(len(own) / len(every))
-            measures["misattributed"].append(float((own["owner"] != own["said"]).mean()))
-            order = own["owner"].map(OWNERS.index).to_numpy()
-            measures["auc"].append(auc(own["share"].to_numpy(), np.flatnonzero(order > order.min(initial=2))))
+            measures["misattributed"].append(misattributed_share(own))
+            measures["auc"].append(owner_auc(own))
             both = pandas.concat([own[own["owner"] != BOTH], null])
             one_sided = (both["share"] - 0.5).abs().to_numpy()
             measures["auc over reseeded"].append(auc(one_sided, np.flatnonzero(both["owner"] != BOTH)))
         for measure_name, values in measures.items():
             if np.isfinite(values).all():
-                rows.append(row(mean_of(values), part="ownership", pair=pair, measure=measure_name))
-    return Found(rows, {"networks": 3 * s.seeds}, matched)
+                yield row(mean_of(values), part="ownership", pair=pair, measure=measure_name)
 
 
-def headline(rows: Sequence[Row], s: Settings[Options]) -> list[Line]:
+def networks(s: Settings[Options], results: Results) -> dict[str, Any]:
+    """Return how many networks there are."""
+    return {"networks": 3 * s.seeds}
+
+
+def headline(rows: Sequence[Row], s: Settings[Options]) -> Iterator[Line]:
     """Return the AUCs, and the misattributed shares beside that of the reseeded pair."""
-    lines = []
     for pair in (SWAP, TUNED):
         for name in ("auc", "auc over reseeded"):
             for one in select(rows, pair=pair, measure=name):
                 words = "AUC of owners" if name == "auc" else "AUC of one-sidedness over the reseeded pair"
-                lines.append(Line(f"{pair}: {words}", one, nothing=0.5, note="0.5 by chance"))
+                yield Line(f"{pair}: {words}", one, nothing=0.5, note="0.5 by chance")
     null = select(rows, pair=RESEEDED, measure="misattributed")
     for pair in (SWAP, TUNED):
         for one in select(rows, pair=pair, measure="misattributed"):
             control = null[0] if null else None
-            lines.append(Line(f"{pair}: misattributed concepts", one, control=control, control_words=RESEEDED))
+            yield Line(f"{pair}: misattributed concepts", one, control=control, control_words=RESEEDED)
     for pair in PAIRS:
         for one in select(rows, pair=pair, measure="matched"):
-            lines.append(Line(f"{pair}: concepts that a feature matches", one, note="F1 above 0.5"))
-    return lines
+            yield Line(f"{pair}: concepts that a feature matches", one, note="F1 above 0.5")
 
 
 def details(found: Sequence[Found], s: Settings[Options]) -> Details:
     """Draw the share of every matched concept, by pair and owner."""
-    table = pandas.concat([one.details.assign(draw=draw) for draw, one in enumerate(found)], ignore_index=True)
+    tables = [one.results["pairs"].table.assign(draw=draw) for draw, one in enumerate(found)]
+    table = pandas.concat([table[table["f1"] > MATCHED] for table in tables], ignore_index=True)
     with style.sheet():
         figure = style.new_figure(6.4, 4.6)
         for axes, pair in zip(figure.subplots(len(PAIRS), 1, sharex=True), PAIRS, strict=True):
@@ -200,5 +196,5 @@ def details(found: Sequence[Found], s: Settings[Options]) -> Details:
     return Details([], {}, {"shares": Picture(figure, words)}, {"tables/concepts": table})
 
 
-training = scales.corpus_training
-EXPERIMENT = declared(__name__, data=scales.DOCUMENTS, own_networks=True, usual_seeds={"paper": 2, "small": 2})
+training = corpus_training
+EXPERIMENT = declared(__name__, data=DOCUMENTS, own_networks=True, usual_seeds={"paper": 2, "small": 2})

@@ -17,7 +17,7 @@ held-out subtrees. One that has learned places does as well on fresh values, and
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from functools import lru_cache, partial
 from typing import Any
@@ -40,14 +40,12 @@ from percolab.nn.probing.probed_latents import LATENT_TARGETS, TARGETS
 from percolab.nn.probing.probed_networks import Source, Sources, listed
 from percolab.nn.probing.prober import Prober
 from percolab.show import summary
-from percolab.study.cells import Array, Cell, Here, cell_of
+from percolab.study.cells import Cell, Here
 from percolab.study.estimates import Line, Row, row, select
 from percolab.study.experiment import Details, Found, Results, declared
-from percolab.study.material import Material
-from percolab.study.networks import Networks
+from percolab.study.material import Array, Material, Networks, cell_of
 from percolab.study.pictures import Picture, caption
-from percolab.study.scales import HIERARCHY
-from percolab.study.settings import Settings, network_seeds
+from percolab.study.settings import HIERARCHY, Settings, network_seeds
 
 
 @dataclass(frozen=True)
@@ -181,24 +179,23 @@ def cells(s: Settings[Options]) -> list[Cell[Any]]:
     ]  # fmt: skip
 
 
-def _summarise(s: Settings[Options], here: Here) -> Summary:
-    return Summary(summary.summarise(Material(s, here).dataset))
+def _summarise(data: Material) -> Summary:
+    return Summary(summary.summarise(data.dataset))
 
 
-def _baselines(s: Settings[Options], here: Here) -> Baselines:
-    data = Material(s, here)
-    scores: dict[str, Any] = baselines(data.dataset, device=data.device, progress=here.progress)
+def _baselines(data: Material) -> Baselines:
+    scores: dict[str, Any] = baselines(data.dataset, device=data.device, progress=data.progress)
     return Baselines(scores)
 
 
-def _train(s: Settings[Options], here: Here, epochs: int | None = None) -> Networks:
-    config = s.training if epochs is None else replace(s.training, epochs=epochs)
-    return Material(s, here).train(config.with_seeds(seeds_of(s)))
+def _train(data: Material, epochs: int | None = None) -> Networks:
+    usual = data.settings.training
+    config = usual if epochs is None else replace(usual, epochs=epochs)
+    return data.train(config.with_seeds(seeds_of(data.settings)))
 
 
-def _probe(source: Source, s: Settings[Options], here: Here, networks: Networks) -> Probed:
-    data = Material(s, here)
-    found = _prober(s, data.device).run(_sources(s, data, networks).representations(source))
+def _probe(source: Source, data: Material, networks: Networks) -> Probed:
+    found = _prober(data.settings, data.device).run(_sources(data, networks).representations(source))
     return Probed.of(found.errors, found.skipped)
 
 
@@ -208,28 +205,25 @@ def _prober(s: Settings[Options], device: torch.device) -> Prober:
     return Prober(Material(s).dataset, s.options.probing, device=device)
 
 
-def _sources(s: Settings[Options], data: Material, networks: Networks) -> Sources:
-    def trained(member: int) -> Any:
-        return data.model(networks, member)
-
-    return Sources(data.dataset, s.training.with_seeds(seeds_of(s)), trained, data.device)
+def _sources(data: Material, networks: Networks) -> Sources:
+    configs = data.settings.training.with_seeds(seeds_of(data.settings))
+    return Sources(data.dataset, configs, partial(data.model, networks), data.device)
 
 
-def _power(s: Settings[Options], here: Here, networks: Networks) -> Power:
+def _power(data: Material, networks: Networks) -> Power:
     """Plant signals in the last block of the first network, and look for them."""
-    data = Material(s, here)
-    first = next(source for source in sources_of(s) if source.kind == controls.TRAINED)
-    recorded = _sources(s, data, networks).representations(first)
+    first = next(source for source in sources_of(data.settings) if source.kind == controls.TRAINED)
+    recorded = _sources(data, networks).representations(first)
     name = paper_findings.blocks(recorded, "residual")[-1]
-    curve = controls.planted_power(
-        data.dataset, recorded[name], s.options.probing, device=data.device, progress=here.progress
-    )
+    how: dict[str, Any] = {"device": data.device, "progress": data.progress}
+    curve = controls.planted_power(data.dataset, recorded[name], data.settings.options.probing, **how)
     return Power(name, [Strength(**at) for at in curve.pop("strengths", ())], **curve)
 
 
-def _check(s: Settings[Options], here: Here, *probed: Probed) -> Findings:
+def _check(data: Material, *probed: Probed) -> Findings:
     """Check the paper's findings, beside the controls."""
-    measured = paper_figures.measures(Material(s, here).truths[0].forest, by_kind(s, probed, "random"))
+    s = data.settings
+    measured = paper_figures.measures(data.truths[0].forest, by_kind(s, probed, "random"))
     how: dict[str, Any] = {"fit_from": s.options.fit_from, "multi_cluster": s.data[0] == "multi-cluster"}
     return Findings(
         **{
@@ -252,36 +246,29 @@ def by_kind(s: Settings[Options], probed: Sequence[Probed], protocol: str) -> By
 # ---------------------------------------------------------------------- estimates
 
 
-@dataclass(frozen=True, eq=False)
-class DataDraw:
-    """What the page shows of one draw of the data."""
-
-    results: Results
-    kinds: dict[str, ByKind]  #: errors of everything that was probed, by protocol and kind
-    tables: dict[str, Any]  #: of these errors, as plain values
-
-
-def analyse(s: Settings[Options], results: Results) -> Found:
-    """Return Table 1, and the errors of probes by kind, representation and target."""
-    networks: Networks = results["training"]
+def by_protocol(s: Settings[Options], results: Results) -> dict[str, ByKind]:
+    """Return the errors of everything that was probed, by protocol and kind."""
     probed = [results[f"probes/{source}"] for source in sources_of(s)]
-    kinds = {protocol: by_kind(s, probed, protocol) for protocol in ("random", "subtree")}
-    tables: dict[str, Any] = {
-        "controls": controls.table(kinds["random"], TARGETS),
-        "permuted": controls.permuted(kinds["random"]),
-        "held_out": controls.held_out(kinds["subtree"]),
-        "held_out_controls": controls.table(kinds["subtree"], LATENT_TARGETS),
-    }
-    rows = []
+    return {protocol: by_kind(s, probed, protocol) for protocol in ("random", "subtree")}
+
+
+def analyse(s: Settings[Options], results: Results) -> Iterator[Row]:
+    """Return Table 1, and the errors of probes by kind, representation and target."""
     for measure in ("r2", "mse"):
         scores = {name: [getattr(score, measure)] for name, score in results["baselines"].scores.items()}
-        scores["mlp"] = [score[measure] for score in networks.test]
+        scores["mlp"] = [score[measure] for score in results["training"].test]
         for model, values in scores.items():
             estimate = over_seeds(values) if model == "mlp" else Estimate(values[0], np.nan, np.nan)
-            rows.append(row(estimate, part="table 1", model=model, measure=measure))
-    for part in ("controls", "held_out_controls"):
-        rows += paper_figures.error_rows(tables[part], part.replace("_", " "))
-    return Found(rows, networks.scores, DataDraw(results, kinds, tables))
+            yield row(estimate, part="table 1", model=model, measure=measure)
+    kinds = by_protocol(s, results)
+    yield from paper_figures.error_rows(controls.table(kinds["random"], TARGETS), "controls")
+    yield from paper_figures.error_rows(controls.table(kinds["subtree"], LATENT_TARGETS), "held out controls")
+
+
+def networks(s: Settings[Options], results: Results) -> dict[str, Any]:
+    """Return the scores of the networks."""
+    scores: dict[str, Any] = results["training"].scores
+    return scores
 
 
 def headline(rows: Sequence[Row], s: Settings[Options]) -> list[Line]:
@@ -298,8 +285,8 @@ def headline(rows: Sequence[Row], s: Settings[Options]) -> list[Line]:
 
 def details(found: Sequence[Found], s: Settings[Options]) -> Details:
     """Return the paper's Table 1, findings and figures, of the first draw of the data."""
-    rows, first, results = found[0].rows, found[0].details, found[0].details.results
-    checked: list[Findings] = [one.details.results["findings"] for one in found]
+    rows, results, kinds = found[0].rows, found[0].results, by_protocol(s, found[0].results)
+    checked: list[Findings] = [one.results["findings"] for one in found]
     values: dict[str, Any] = {
         "experiment": s.data[0],
         "seeds": seeds_of(s),
@@ -313,15 +300,18 @@ def details(found: Sequence[Found], s: Settings[Options]) -> Details:
         "probes": {"skipped": results[f"probes/{sources_of(s)[-1]}"].skipped},
         "power": results["power"].to_dict(),
         "findings": {target: [each.to_dict() for each in of] for target, of in vars(checked[0]).items()},
-        **first.tables,
+        "controls": controls.table(kinds["random"], TARGETS),
+        "permuted": controls.permuted(kinds["random"]),
+        "held_out": controls.held_out(kinds["subtree"]),
+        "held_out_controls": controls.table(kinds["subtree"], LATENT_TARGETS),
         "table_1": paper_tables.table_one(s.data[0], s.scale == "paper", rows),
     }
     if "shorter" in results:
         values["shorter_training"] = _scores(results["shorter"])
     forest = Material(s, Here("cpu")).truths[0].forest
-    written = {f"probes/{name}": table for name, table in controls.of_kinds(forest, first.kinds).items()}
-    drawn = paper_figures.of_probes(forest, first.kinds, _title(s), s.options.fit_from)
-    return Details(paper_tables.sections(values, rows, checked), values, _pictures(s, drawn, first, values), written)
+    written = {f"probes/{name}": table for name, table in controls.of_kinds(forest, kinds).items()}
+    drawn = paper_figures.of_probes(forest, kinds, _title(s), s.options.fit_from)
+    return Details(paper_tables.sections(values, rows, checked), values, _pictures(s, drawn, results, values), written)
 
 
 def _scores(networks: Networks) -> dict[str, Any]:
@@ -339,17 +329,17 @@ def _title(s: Settings[Options]) -> str:
 
 
 def _pictures(
-    s: Settings[Options], of_probes: Mapping[str, Any], draw: DataDraw, values: Mapping[str, Any]
+    s: Settings[Options], of_probes: Mapping[str, Any], results: Results, values: Mapping[str, Any]
 ) -> dict[str, Picture]:
     levels = {"1NN": float(values["baselines"]["nearest_neighbour"]["r2"])}
     if s.scale == "paper":
         printed = paper_tables.PAPER_TABLE[s.data[0]]["mlp"]["r2"]
         levels["MLP as printed in the paper (test rows)"] = float(printed)
-    shorter = _history(draw.results["shorter"]) if "shorter" in draw.results else None
+    shorter = _history(results["shorter"]) if "shorter" in results else None
     drawn = {
         **of_probes,
         "power": paper_figures.power(values["power"], values["held_out"], _title(s)),
-        "training": paper_figures.training(_history(draw.results["training"]), shorter, levels, _title(s)),
+        "training": paper_figures.training(_history(results["training"]), shorter, levels, _title(s)),
     }
     words = {name: caption(getattr(paper_figures, name), fit_from=s.options.fit_from) for name in drawn}
     return {name: Picture(figure, words[name]) for name, figure in drawn.items()}

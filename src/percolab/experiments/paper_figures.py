@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -38,7 +38,7 @@ def of_probes(
     """Return the figures of probed networks and their controls, by the names of their files."""
     random, subtree = by_protocol["random"], by_protocol.get("subtree", {})
     measured = measures(forest, random)
-    seen, unseen = (error_rows(controls.table(kinds, ("z", "z_redrawn"))) for kinds in (random, subtree))
+    seen, unseen = ([*error_rows(controls.table(kinds, ("z", "z_redrawn")))] for kinds in (random, subtree))
     return {
         "memorising": memorising(seen, unseen, title),
         "fig4": fig4(measured, title, fit_from),
@@ -47,17 +47,15 @@ def of_probes(
     }
 
 
-def error_rows(table: Sequence[Mapping[str, Any]], part: str = "") -> list[Row]:
+def error_rows(table: Sequence[Mapping[str, Any]], part: str = "") -> Iterator[Row]:
     """Return the relative errors of `controls.table` as estimates, by kind, representation and target."""
-    rows = []
     for line in table:
         names = {"kind": line["kind"], "layer": line["representation"], "part": part}
         for target in (target for target in TARGETS if target in line):
             kind = row if target in TRUE_TARGETS else band
-            rows.append(kind(Estimate(**line[target]), target=target, **names))
+            yield kind(Estimate(**line[target]), target=target, **names)
         for target, ratio in line.get("over_untrained", {}).items():
-            rows.append(row(Estimate(**ratio), target=target, **{**names, "part": f"{part}, over untrained"}))
-    return rows
+            yield row(Estimate(**ratio), target=target, **{**names, "part": f"{part}, over untrained"})
 
 
 def measures(forest: Forest, random: ByKind) -> dict[str, dict[str, Measured]]:

@@ -8,7 +8,7 @@ is put to untrained networks: what holds for them too is no effect of training.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any
@@ -141,6 +141,11 @@ class Measured:
         """Return the names of a part of each block, in order: part is ``"hidden"`` or ``"residual"``."""
         return blocks(self.names, part)
 
+    @property
+    def streams(self) -> list[str]:
+        """The names of both streams of every block."""
+        return self.blocks("residual") + self.blocks("hidden")
+
     def bins(self, least: float = 0.0) -> tuple[list[Ints], Floats]:
         """Return the latents of logarithmic bins of FOM, of those above `least`, and the middles of the bins."""
         fom = self.fom[self.fom >= least]
@@ -248,18 +253,20 @@ def _counted(cases: Sequence[Case], what: str, name: str) -> str:
     return f"so in {favours} of {len(cases)} {what}{against}; {name} {min(values):.2f} to {max(values):.2f}"
 
 
+def _in_bins(measured: Measured, of: Mapping[str, Callable[[Ints], Estimate]]) -> list[Case]:
+    """Return a case for each layer and bin of FOM: that a statistic of the bin's latents is below 1."""
+    bins = list(zip(*measured.bins(), strict=True))
+    return [Case(f"{label(name)}, FOM {fom:.2g}", find(own), high=1) for name, find in of.items() for own, fom in bins]
+
+
 def _beats_raw(measured: Measured) -> tuple[list[Case], str]:
     """Activations beat the raw input at every FOM.
 
     the median over latents of MSE / MSE on raw input is below 1 in every FOM bin, for both streams of every block (the
     input layer is linear, so it is left out)
     """
-    members, middle = measured.bins()
-    cases = []
-    for name in measured.blocks("residual") + measured.blocks("hidden"):
-        ratio = measured.at(name) / measured.raw
-        for own, fom in zip(members, middle, strict=True):
-            cases.append(Case(f"{label(name)}, FOM {fom:.2g}", measured.median(ratio, own), high=1))
+    ratios = {name: measured.at(name) / measured.raw for name in measured.streams}
+    cases = _in_bins(measured, {name: partial(measured.median, ratio) for name, ratio in ratios.items()})
     return cases, _counted(cases, "pairs of bin and layer", "median ratio")
 
 
@@ -268,12 +275,8 @@ def _hidden_beats_residual(measured: Measured) -> tuple[list[Case], str]:
 
     the median MSE on the hidden layer is below that on the same block's residual stream in every FOM bin
     """
-    members, middle = measured.bins()
-    cases = []
-    for hidden, residual in zip(measured.blocks("hidden"), measured.blocks("residual"), strict=True):
-        for own, fom in zip(members, middle, strict=True):
-            ratio = measured.ratio(measured.at(hidden), measured.at(residual), own)
-            cases.append(Case(f"{label(hidden)}, FOM {fom:.2g}", ratio, high=1))
+    pairs = zip(measured.blocks("hidden"), measured.blocks("residual"), strict=True)
+    cases = _in_bins(measured, {h: partial(measured.ratio, measured.at(h), measured.at(r)) for h, r in pairs})
     return cases, _counted(cases, "pairs of bin and block", "ratio of medians")
 
 
@@ -284,7 +287,7 @@ def _shrinks(measured: Measured) -> tuple[list[Case], str]:
     """
     cases = []
     blocks, weights = measured.draw(np.arange(measured.fom.size))
-    for name in measured.blocks("residual") + measured.blocks("hidden"):
+    for name in measured.streams:
         ratio = measured.at(name) / measured.raw
         ranks = np.stack([intervals.rank_correlation(measured.fom, one, weights) for one in ratio])
         cases.append(Case(label(name), intervals.bootstrap(ranks, blocks, null=0).within(-1, 1), low=0))
@@ -323,8 +326,7 @@ def power_laws(measured: Measured, name: str, least: float = 0.0) -> dict[str, E
 
 def _fisher(r2: Floats) -> Floats:
     """Return Fisher's z of correlations whose squares are given: their errors are alike for weak and strong ones."""
-    found: Floats = np.arctanh(np.sqrt(np.clip(r2, 0, 1 - 1e-12)))
-    return found
+    return np.asarray(np.arctanh(np.sqrt(np.clip(r2, 0, 1 - 1e-12))), np.float64)
 
 
 def _power(measured: Measured, least: float) -> tuple[list[Case], str]:

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from percolab.experiments.paper_findings import ALSO, FAILS, HOLDS, IN_PART, UNDECIDED, Finding, Findings
-from percolab.ground.text import counted, paragraphs
+from percolab.ground.text import counted
 from percolab.intervals import Estimate
 from percolab.nn.networks.activations import RAW, label
 from percolab.nn.probing.controls import RANDOM, TRAINED
 from percolab.show import pages
 from percolab.study.estimates import Row, select
+from percolab.study.report import section
 
 #: Table 1 as printed in the paper.
 PAPER_TABLE = {
@@ -63,16 +64,8 @@ def sections(results: Results, rows: Sequence[Row], checked: Sequence[Findings])
     chosen = [_performance, _findings, _values_or_places, *([_never_seen] if results["held_out"] else [])]
     chosen += [_power] if results["held_out"] and results["power"].get("strengths") else []
     given = {**results, "rows": rows, "checked": checked}
-    body = [part for section in chosen for part in _shown(section, given)]
+    body = [part for make in chosen for part in section(make, given)]
     return [*body, *(pages.paragraph(f"Not probed: {word}.", quiet=True) for word in results["probes"]["skipped"])]
-
-
-def _shown(section: Callable[[Results], Iterable[str]], results: Results) -> Iterable[str]:
-    """Yield the heading of a section, what it says, and its tables."""
-    title, *words = paragraphs(section.__doc__)
-    yield pages.heading(title.removesuffix("."))
-    yield pages.definitions(" ".join(words))
-    yield from section(results)
 
 
 def _performance(results: Results) -> Iterable[str]:

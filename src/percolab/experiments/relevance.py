@@ -18,7 +18,7 @@ name the other network; the one farthest from 0 is shown.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any
 
@@ -33,14 +33,11 @@ from percolab.intervals import equal_bins, kin, mean_interval, share_interval
 from percolab.nn.networks.activations import label
 from percolab.nn.probing import siblings
 from percolab.nn.probing.siblings import Siblings
-from percolab.study.cells import Array, Here
 from percolab.study.estimates import Line, Row, layers_of, row, select
-from percolab.study.experiment import Found, Results, declared
-from percolab.study.material import Material
-from percolab.study.networks import Networks
+from percolab.study.experiment import Results, declared
+from percolab.study.material import Array, Material, Networks
 from percolab.study.pictures import by_layer, by_number, drawn_by
-from percolab.study.scales import WORLDS
-from percolab.study.settings import Settings
+from percolab.study.settings import WORLDS, Settings
 
 MEASURES = ("separation", "held-out separation", "accuracy")
 METHODS = ("kmeans", "neurons")
@@ -88,8 +85,7 @@ def idle_log_ratio(values: Floats, factor: Ints, shift: int, least: float = 1e-1
     units = np.arange(factor.size)
     other = logs[:, (factor + shift) % K, units]
     rest = logs.sum(1) - logs[:, factor, units] - other
-    ratio: Floats = other - rest / (K - 2)
-    return ratio
+    return np.asarray(other - rest / (K - 2), np.float64)
 
 
 def nulls(values: Floats, factor: Ints, blocks: Ints, least: float, names: dict[str, Any]) -> list[Row]:
@@ -119,15 +115,14 @@ class Measured:
     training: dict[str, Any]
 
 
-def train(s: Settings[Any], here: Here) -> Networks:
+def train(data: Material) -> Networks:
     """Train a network for each seed and factor: those of a seed have the same initial weights and order of rows."""
-    data = Material(s, here)
-    return data.train_by_factor(keep=s.options.keep, split=data.split)
+    return data.train_by_factor(keep=data.settings.options.keep, split=data.split)
 
 
-def measure(s: Settings[Options], here: Here, networks: Networks) -> Measured:
+def measure(data: Material, networks: Networks) -> Measured:
     """Measure every pair in every network, layer and epoch kept; features at the last epoch, on held-out samples."""
-    data = Material(s, here)
+    s = data.settings
     pairs, names, by_target = pairs_of(data), data.layers(networks)[1:], (s.seeds, len(data.truths))
     looked = _Looked(data, pairs)
     values = data.measured_by_factor(networks, s.options.keep, names, lambda look: looked.measures(look.A))
@@ -186,29 +181,28 @@ def _features(data: Material, model: Any, names: list[str]) -> dict[str, list[An
 # ---------------------------------------------------------------------- estimates
 
 
-def analyse(s: Settings[Options], results: Results) -> Found:
+def analyse(s: Settings[Options], results: Results) -> Iterator[Row]:
     """Return log ratios, relevant over irrelevant: by layer and epoch; by size, depth and factor at the last epoch."""
     found: Measured = results["measures"]
     factor = found.pairs["factor"]
     blocks = kin(found.pairs["place"], factor)
-    rows: list[Row] = []
     for measured in MEASURES:
         for k, layer in enumerate(found.layers):
             for j, epoch in enumerate(found.epochs):
                 values = found.values[measured][:, :, j, k]
                 names = {"measure": measured, "layer": layer, "epoch": epoch}
                 ratio = swap_log_ratio(values, factor, LEAST[measured])
-                rows.append(row(mean_interval(ratio, blocks), part="all", **names))
+                yield row(mean_interval(ratio, blocks), part="all", **names)
                 if epoch == found.epochs[-1]:
-                    rows += _parts(ratio, found.pairs, blocks, names)
-                    rows += _levels(values, found.raw[measured], factor, blocks, names)
-                    rows += nulls(values, factor, blocks, LEAST[measured], names)
-    return Found(rows + _feature_rows(found), found.training)
+                    yield from _parts(ratio, found.pairs, blocks, names)
+                    yield from _levels(values, found.raw[measured], factor, blocks, names)
+                    yield from nulls(values, factor, blocks, LEAST[measured], names)
+    yield from _feature_rows(found)
 
 
-def _parts(ratio: Floats, pairs: dict[str, Ints], blocks: Ints, names: dict[str, Any]) -> list[Row]:
+def _parts(ratio: Floats, pairs: dict[str, Ints], blocks: Ints, names: dict[str, Any]) -> Iterator[Row]:
     """Return the log ratio in bins of size and of depth, and by factor."""
-    rows, place, factor = [], pairs["place"], pairs["factor"]
+    place, factor = pairs["place"], pairs["factor"]
     for column in ("size", "depth"):
         bins, edges = equal_bins(pairs[column])
         for b in np.unique(bins):
@@ -218,52 +212,49 @@ def _parts(ratio: Floats, pairs: dict[str, Ints], blocks: Ints, names: dict[str,
             name = f"{column} {edges[b]:,.0f} to {edges[b + 1]:,.0f}"
             middle = float(np.median(pairs[column][own]))
             value = mean_interval(ratio[:, own], kin(place[own], factor[own]))
-            rows.append(row(value, part=column, bin=name, at=middle, **names))
+            yield row(value, part=column, bin=name, at=middle, **names)
     for k in np.unique(factor):
         value = mean_interval(ratio[:, factor == k], kin(place[factor == k]))
-        rows.append(row(value, part="factor", bin=f"factor {k}", at=int(k), **names))
+        yield row(value, part="factor", bin=f"factor {k}", at=int(k), **names)
     share = (np.sign(ratio) + 1) / 2  # ties count one half
-    return [*rows, row(share_interval(share, blocks), part="share above 0", **names)]
+    yield row(share_interval(share, blocks), part="share above 0", **names)
 
 
-def _levels(values: Floats, raw: Floats, factor: Ints, blocks: Ints, names: dict[str, Any]) -> list[Row]:
-    """Return the means of the measure itself: relevant, irrelevant, and in the raw input."""
-    cases = {**by_relevance(values, factor), "raw input": raw[None]}
+def _levels(values: Floats, raw: Floats | None, factor: Ints, blocks: Ints, names: dict[str, Any]) -> list[Row]:
+    """Return the means of the measure itself: relevant, irrelevant, and in the raw input if it is known there."""
+    cases = by_relevance(values, factor) | ({} if raw is None else {"raw input": raw[None]})
     return [row(mean_interval(v, blocks), part=f"mean, {name}", **names) for name, v in cases.items()]
 
 
-def _feature_rows(found: Measured) -> list[Row]:
+def _feature_rows(found: Measured) -> Iterator[Row]:
     """Return log ratios of the scores of features, and the scores themselves."""
     factor = found.concepts["factor"]
     blocks = kin(found.concepts["place"], factor)
-    rows = []
     for method, layer in zip(METHODS, (found.layers[-1], found.layers[-2:][0]), strict=True):
         for name, words in SCORES.items():
             values = found.scores[f"{name}_{method}"]
             names = {"measure": f"{words}, {method}", "layer": layer, "epoch": found.epochs[-1]}
-            rows.append(row(mean_interval(swap_log_ratio(values, factor, LEAST_SCORE), blocks), part="all", **names))
-            rows += _levels(values, np.full(factor.size, np.nan), factor, blocks, names)[:2]
-            rows += nulls(values, factor, blocks, LEAST_SCORE, names)
-    return rows
+            yield row(mean_interval(swap_log_ratio(values, factor, LEAST_SCORE), blocks), part="all", **names)
+            yield from _levels(values, None, factor, blocks, names)
+            yield from nulls(values, factor, blocks, LEAST_SCORE, names)
 
 
 # ---------------------------------------------------------------------- page
 
 
-def headline(rows: Sequence[Row], s: Settings[Options]) -> list[Line]:
+def headline(rows: Sequence[Row], s: Settings[Options]) -> Iterator[Line]:
     """Return the log ratios of all measures in the last block, and the share of pairs above 0."""
     last, end = layers_of(rows)[-1], s.options.keep[-1]
-    lines = []
     for measured in (*MEASURES, *(f"{words}, {method}" for method in METHODS for words in SCORES.values())):
         layer = layers_of(select(rows, measure=measured, part="all"))[-1]
         names = {"measure": measured, "layer": layer, "epoch": end}
         null = next(iter(select(rows, part="null", **names)), None)
         what = f"log ratio of {measured}, {label(layer)}"
         own = select(rows, part="all", **names)[0]
-        lines.append(Line(what, own, 1, 0.0, null, "irrelevant over irrelevant", "0 before training"))
+        yield Line(what, own, 1, 0.0, null, "irrelevant over irrelevant", "0 before training")
     names = {"measure": "separation", "layer": last, "epoch": end}
     share = select(rows, part="share above 0", **names)[0]
-    return [*lines, Line(f"share of pairs with a separation ratio above 1, {label(last)}", share, 1, 0.5)]
+    yield Line(f"share of pairs with a separation ratio above 1, {label(last)}", share, 1, 0.5)
 
 
 def layers(rows: Sequence[Row], s: Settings[Options]) -> Any:
@@ -280,10 +271,7 @@ def layers(rows: Sequence[Row], s: Settings[Options]) -> Any:
 
 def epochs(rows: Sequence[Row], s: Settings[Options]) -> Any:
     """Log ratio of separation by epoch of training. At epoch 0 it is 0 by construction."""
-    how: dict[str, Any] = {
-        "symmetric_from": float(s.options.keep[1]),
-        "ticks": True,
-    }
+    how: dict[str, Any] = {"symmetric_from": float(s.options.keep[1]), "ticks": True}
     return by_number(_separation(rows, "all"), "epoch", f"{s.data[0]}: separation by epoch", "epoch", RATIO, **how)
 
 

@@ -28,8 +28,7 @@ STEERED_ROWS = 1 << 16  #: Samples that are steered at a time.
 def spread_rows(start: Ints, stop: Ints, count: int) -> Ints:
     """Return (…, count) positions evenly spread from start to stop - 1; of fewer some come again."""
     share = (np.arange(count) + 0.5) / count
-    found: Ints = (start[..., None] + (stop - start)[..., None] * share).astype(np.int64)
-    return found
+    return np.asarray(start[..., None] + (stop - start)[..., None] * share).astype(np.int64)
 
 
 def beyond_rows(start: Ints, stop: Ints, n: int, count: int) -> Ints:

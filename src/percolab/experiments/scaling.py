@@ -19,7 +19,7 @@ below the least size are left out. So the predictions are something to compare w
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Annotated, Any
@@ -32,14 +32,12 @@ from percolab.ground.arrays import Floats, Ints
 from percolab.intervals import Estimate, jackknife, kin, mean_interval
 from percolab.nn.config import TrainConfig
 from percolab.nn.networks.model import predict
-from percolab.study.cells import Array, Cell, Here, cell_of
+from percolab.study.cells import Cell
 from percolab.study.estimates import Line, Row, row, select
-from percolab.study.experiment import Found, Results, declared
-from percolab.study.material import Material
-from percolab.study.networks import trained
+from percolab.study.experiment import Results, declared
+from percolab.study.material import Array, Material, cell_of, trained
 from percolab.study.pictures import by_number, drawn_by
-from percolab.study.scales import HIERARCHY
-from percolab.study.settings import Settings
+from percolab.study.settings import HIERARCHY, Settings
 from percolab.worlds.splits import Split, split_rows
 
 TIED = 1e-6  #: Relative difference of distances that counts as none.
@@ -151,8 +149,7 @@ def nearest_errors(X: torch.Tensor, y: Floats, train: Ints, test: Ints, block_by
         first, second = tied @ known / count, tied @ known**2 / count
         wanted = target[rows]
         parts.append(second - 2 * wanted * first + wanted**2)  # the mean of (y - known)² over ties
-    found: Floats = torch.cat(parts).clamp(min=0).cpu().numpy()
-    return found
+    return np.asarray(torch.cat(parts).clamp(min=0).cpu(), np.float64)
 
 
 def sizes(least: int, most: int) -> Ints:
@@ -204,12 +201,12 @@ def first(s: Settings[Options]) -> Cell[Rows]:
     return cell_of(s, "rows", Rows, _rows)
 
 
-def _rows(s: Settings[Options], here: Here) -> Rows:
+def _rows(first: Material) -> Rows:
     found = Rows({}, {}, {}, {})
-    for number, name in enumerate(s.data):
-        data = Data(s, here, number)
+    for number, name in enumerate(first.settings.data):
+        data = Data(first.settings, first.here, number)
         rows = data.rows
-        found.n[name] = sizes(s.options.least_rows, rows.train.size)
+        found.n[name] = sizes(data.settings.options.least_rows, rows.train.size)
         found.test[name] = rows.test
         found.variance[name] = float(data.dataset.y[rows.test].var())
         found.dim[name] = int(data.dataset.X.shape[1])
@@ -223,33 +220,30 @@ def jobs(s: Settings[Options], counts: Ints) -> list[tuple[int, int]]:
     return list(dict.fromkeys([*usual, *((int(counts[-1]), width) for width in widths)]))
 
 
-def cells(s: Settings[Options], rows: Rows) -> list[Cell[Any]]:
+def cells(s: Settings[Options], rows: Rows) -> Iterator[Cell[Any]]:
     """Return a cell for each number of rows and each width, and for the nearest rows of each number."""
-    made_from, found = s.to_dict(), []
+    made_from = s.to_dict()
     for number, name in enumerate(s.data):
-        cell = partial(cell_of, s, kind=Errors, made_from=made_from, stage=name)
+        cell = partial(cell_of, s, kind=Errors, on=partial(Data, number=number), made_from=made_from, stage=name)
         for n, width in jobs(s, rows.n[name]):
-            found.append(cell(f"{name}/{n}x{width}", make=partial(_train, number=number, n=n, width=width)))
+            yield cell(f"{name}/{n}x{width}", make=partial(_train, n=n, width=width))
         for n in rows.n[name].tolist():
-            found.append(cell(f"{name}/{n}-nearest", make=partial(_nearest, number=number, n=n)))
-    return found
+            yield cell(f"{name}/{n}-nearest", make=partial(_nearest, n=n))
 
 
-def _train(s: Settings[Options], here: Here, *, number: int, n: int, width: int) -> Errors:
+def _train(data: Data, *, n: int, width: int) -> Errors:
     """Train networks of a width on the first n rows of each chain."""
-    data = Data(s, here, number)
-    rows = data.rows
+    s, rows = data.settings, data.rows
     config = replace(s.training, d_model=width, epochs=epochs(s, n))
     splits = [Split(chain[:n], rows.validation, rows.test) for chain in data.chains]
-    results = trained(here, data.dataset, config.with_seeds(s.network_seeds), data.make, split=splits)
+    results = trained(data.here, data.dataset, config.with_seeds(s.network_seeds), data.make, split=splits)
     errors = np.stack([_errors(result.model, data.inputs, data.dataset.y, rows.test) for result in results])
     losses = np.array([float(result.history["train_loss"].iloc[-1]) for result in results])
     return Errors(errors.astype(np.float32), losses)
 
 
-def _nearest(s: Settings[Options], here: Here, *, number: int, n: int) -> Errors:
+def _nearest(data: Data, *, n: int) -> Errors:
     """Predict test rows by the nearest of the first n rows of each chain."""
-    data = Data(s, here, number)
     X, y, test = data.inputs, data.dataset.y, data.rows.test
     errors = [nearest_errors(X, y, np.sort(chain[:n]), test) for chain in data.chains]
     return Errors(np.array(errors, np.float32), np.zeros(len(errors)))
@@ -258,8 +252,7 @@ def _nearest(s: Settings[Options], here: Here, *, number: int, n: int) -> Errors
 def _errors(model: nn.Module, X: torch.Tensor, y: Floats, test: Ints) -> Floats:
     """Return the squared errors of a network on the test rows."""
     predicted = predict(model, X[torch.from_numpy(test).to(X.device)]).double().cpu().numpy()
-    errors: Floats = (predicted - y[test]) ** 2
-    return errors
+    return np.asarray((predicted - y[test]) ** 2, np.float64)
 
 
 def _parameters(dim: int, config: TrainConfig) -> int:
@@ -271,15 +264,18 @@ def _parameters(dim: int, config: TrainConfig) -> int:
 # ---------------------------------------------------------------------- estimates
 
 
-def analyse(s: Settings[Options], results: Results) -> Found:
+def networks(s: Settings[Options], results: Results) -> dict[str, Any]:
+    """Return how many networks there are."""
+    return {"networks": sum(s.seeds * len(jobs(s, results["rows"].n[name])) for name in s.data)}
+
+
+def analyse(s: Settings[Options], results: Results) -> Iterator[Row]:
     """Return errors with intervals, and exponents: over all, over the upper half, and what it has beyond the lower."""
-    kept: Rows = results["rows"]
-    rows = [one for name in s.data for one in _analyse(s, results, name)]
-    networks = sum(s.seeds * len(jobs(s, kept.n[name])) for name in s.data)
-    return Found(rows, {"networks": networks})
+    for name in s.data:
+        yield from _analyse(s, results, name)
 
 
-def _analyse(s: Settings[Options], results: Results, data: str) -> list[Row]:
+def _analyse(s: Settings[Options], results: Results, data: str) -> Iterator[Row]:
     kept: Rows = results["rows"]
     counts, blocks = kept.n[data], kin(kept.test[data])
     shapes = [replace(s.training, d_model=width) for width in s.options.widths]
@@ -287,7 +283,6 @@ def _analyse(s: Settings[Options], results: Results, data: str) -> list[Row]:
     usual = [f"{n}x{s.training.d_model}" for n in counts]
     wide = [f"{counts[-1]}x{width}" for width in s.options.widths]
     nearest = [f"{n}-nearest" for n in counts]
-    rows: list[Row] = []
     tables: dict[str, Floats] = {}
     for model, axis, x, names in (
         ("1NN", "n", counts, nearest),
@@ -299,26 +294,25 @@ def _analyse(s: Settings[Options], results: Results, data: str) -> list[Row]:
         tables.setdefault(model, errors)
         told = {"data": data, "model": model, "axis": axis}
         for i, at in enumerate(x):
-            rows.append(row(mean_interval(errors[:, i], blocks), part="error", at=int(at), **told))
+            yield row(mean_interval(errors[:, i], blocks), part="error", at=int(at), **told)
             if model == "network":
                 fitted = mean_interval(cells[i].training[:, None])
-                rows.append(row(fitted, part="training error", at=int(at), **told))
+                yield row(fitted, part="training error", at=int(at), **told)
         numbers, half = x.astype(np.float64), _half(x.astype(np.float64))
-        rows.append(row(exponent(numbers, errors, blocks), part="exponent", **told))
-        rows.append(row(exponent(numbers[-half:], errors[:, -half:], blocks), part="upper half", **told))
-        rows.append(row(bend(numbers, errors, blocks), part="upper less lower half", **told))
+        yield row(exponent(numbers, errors, blocks), part="exponent", **told)
+        yield row(exponent(numbers[-half:], errors[:, -half:], blocks), part="upper half", **told)
+        yield row(bend(numbers, errors, blocks), part="upper less lower half", **told)
     for i, at in enumerate(counts):
         ratio = log_ratio(tables["network"][:, i], tables["1NN"][:, i], blocks)
-        rows.append(row(ratio, part="network over 1NN", data=data, axis="n", at=int(at)))
-    return [*rows, row(mean_interval([[kept.variance[data]]]), data=data, part="variance")]
+        yield row(ratio, part="network over 1NN", data=data, axis="n", at=int(at))
+    yield row(mean_interval([[kept.variance[data]]]), data=data, part="variance")
 
 
 # ---------------------------------------------------------------------- page
 
 
-def headline(rows: Sequence[Row], s: Settings[Options]) -> list[Line]:
+def headline(rows: Sequence[Row], s: Settings[Options]) -> Iterator[Line]:
     """Return all exponents, with what is predicted."""
-    lines = []
     for own in select(rows, part="exponent"):
         names = {name: own[name] for name in ("data", "model", "axis")}
         upper = select(rows, part="upper half", **names)[0]
@@ -326,8 +320,7 @@ def headline(rows: Sequence[Row], s: Settings[Options]) -> list[Line]:
         note = f"theory, for smooth targets: {predicted}" if predicted else ""
         what = f"{own['data']}, {own['model']}, exponent in {AXES[own['axis']]}"
         for words, line in ((what, own), (f"{what}, upper half", upper)):
-            lines.append(Line(words, line, -1, note=note, answers=("falls", "no fall found", "rises")))
-    return lines
+            yield Line(words, line, -1, note=note, answers=("falls", "no fall found", "rises"))
 
 
 def rows(estimates: Sequence[Row], s: Settings[Options]) -> Any:

@@ -22,7 +22,7 @@ is right by construction, whatever was learned: the last block is left out.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Annotated, Any
@@ -40,14 +40,11 @@ from percolab.nn.networks.activations import RAW, label
 from percolab.nn.probing import siblings
 from percolab.nn.probing.probed_latents import Places, fresh_values, read_places
 from percolab.nn.probing.siblings import Siblings
-from percolab.study.cells import Array, Here
 from percolab.study.estimates import Line, Row, band, layers_of, row, select
-from percolab.study.experiment import Found, Results, declared
-from percolab.study.material import Look, Material
-from percolab.study.networks import Networks
+from percolab.study.experiment import Results, declared
+from percolab.study.material import Array, Look, Material, Networks
 from percolab.study.pictures import by_layer, by_number, drawn_by
-from percolab.study.scales import WORLDS
-from percolab.study.settings import STEP, Settings
+from percolab.study.settings import STEP, WORLDS, Settings
 
 RANDOM_DRAWS = 3  #: Random directions for each concept.
 LEAST_F1 = 0.3  #: A feature of a concept has at least this F1.
@@ -118,11 +115,9 @@ class _Hierarchy:
         self.law = (1 / np.sqrt(1 + truth.forest.point_depth[truth.rows[self.inside]])).mean(1)
 
 
-def measure(s: Settings[Options], here: Here, networks: Networks) -> Measured:
+def measure(data: Material, networks: Networks) -> Measured:
     """Steer in every layer but the last of every network, before and after training, for every hierarchy."""
-    data = Material(s, here)
-    depths = [depth for depth in s.options.depths if depth >= responses.LEAST_DEPTH]
-    probed = data.probed(depths, s.options.min_size)
+    s, probed = data.settings, data.probed(least_depth=responses.LEAST_DEPTH)
     units = zip(points.pairs_of(data), probed, strict=True)
     hierarchies = [_Hierarchy(data, k, *own) for k, own in enumerate(units)]
     epochs, names = (0, networks.last), [RAW, *responses.streams(data.model(networks))]
@@ -197,8 +192,7 @@ def _best_features(table: Any, h: _Hierarchy) -> Ints:
     good = table[table["f1"] >= LEAST_F1]
     feature = np.full(h.forest.n_latents, -1, np.int64)
     feature[good["latent"].to_numpy()] = good["best_feature"].to_numpy()
-    found: Ints = feature[children]
-    return found
+    return np.asarray(feature[children], np.int64)
 
 
 def _along_features(
@@ -253,31 +247,28 @@ def unrelated(start: Ints, stop: Ints, feature: Ints, rng: np.random.Generator) 
 # ---------------------------------------------------------------------- estimates
 
 
-def analyse(s: Settings[Options], results: Results) -> Found:
+def analyse(s: Settings[Options], results: Results) -> Iterator[Row]:
     """Return slopes, r² and leakage by direction, layer and dose: relevant, irrelevant, untrained, and the nulls."""
     found: Measured = results["measures"]
     pairs = kin(found.pairs["place"], found.pairs["factor"])
     latents = kin(found.latent_place, found.latent_factor)
-    rows: list[Row] = []
     for e, epoch in enumerate(found.epochs):
         for k, layer in enumerate(found.layers):
             for d, dose in enumerate(found.doses):
                 names = {"network": "trained" if epoch else "untrained", "layer": layer, "dose": dose}
-                rows += _own_rows(found, pairs, (e, k, d), names)
-                rows += _probe_rows(found, latents, (e, k, d), names)
+                yield from _own_rows(found, pairs, (e, k, d), names)
+                yield from _probe_rows(found, latents, (e, k, d), names)
                 if dose == 1.0 and epoch:
-                    rows += _leak_rows(found, pairs, latents, (e, k, d), names)
-    return Found(rows, found.training)
+                    yield from _leak_rows(found, pairs, latents, (e, k, d), names)
 
 
-def _own_rows(found: Measured, blocks: Ints, at: At, names: dict[str, Any]) -> list[Row]:
+def _own_rows(found: Measured, blocks: Ints, at: At, names: dict[str, Any]) -> Iterator[Row]:
     """Return slopes along own, random and features' directions, and of the right feature less another."""
     e, k, d = at
     by_direction = {
         name: found.concepts[name][:, :, e, k, :, :, d] for name in ("own", "random", "feature", "other_feature")
     }
     by_direction[LESS_OTHER] = by_direction["feature"] - by_direction["other_feature"]
-    rows = []
     for direction, values in by_direction.items():
         for case, response in responses.by_relevance(values, found.pairs["factor"]).items():
             if not np.isfinite(response).any():
@@ -285,14 +276,14 @@ def _own_rows(found: Measured, blocks: Ints, at: At, names: dict[str, Any]) -> l
             slope, r2 = responses.response_line(names["dose"] * found.true, response, blocks)
             here = {"direction": direction.replace("_", " "), "case": case, **names}
             here["concepts"] = round(np.isfinite(response).sum() / len(response))  # of which a mean network has one
-            rows += [row(slope, measure="slope", **here), row(r2, measure="r2", **here)]
-    return rows
+            yield row(slope, measure="slope", **here)
+            yield row(r2, measure="r2", **here)
 
 
-def _probe_rows(found: Measured, blocks: Ints, at: At, names: dict[str, Any]) -> list[Row]:
+def _probe_rows(found: Measured, blocks: Ints, at: At, names: dict[str, Any]) -> Iterator[Row]:
     """Return slopes along probes' directions, and of those of fresh values, all draws of them together."""
     e, k, d = at
-    rows, law = [], names["dose"] * found.law
+    law = names["dose"] * found.law
     for case in ("relevant", "irrelevant"):
 
         def response(name: str, case: str = case) -> Floats:
@@ -300,18 +291,17 @@ def _probe_rows(found: Measured, blocks: Ints, at: At, names: dict[str, Any]) ->
 
         slope, r2 = responses.response_line(law, response("probe"), blocks)
         here = {"direction": "probe", "case": case, **names}
-        rows += [row(slope, measure="slope", **here), row(r2, measure="r2", **here)]
+        yield row(slope, measure="slope", **here)
+        yield row(r2, measure="r2", **here)
         null = responses.fresh_slope(
             law, np.stack([response(f"fresh_{t}") for t in range(1, responses.FRESH_PROBES + 1)])
         )
-        rows.append(band(null, measure="slope", direction="fresh probe", case=case, **names))
-    return rows
+        yield band(null, measure="slope", direction="fresh probe", case=case, **names)
 
 
-def _leak_rows(found: Measured, pairs: Ints, latents: Ints, at: At, names: dict[str, Any]) -> list[Row]:
+def _leak_rows(found: Measured, pairs: Ints, latents: Ints, at: At, names: dict[str, Any]) -> Iterator[Row]:
     """Return leakage of probes' and features' directions where the hierarchy is relevant."""
     e, k, d = at
-    rows = []
     for direction, measured, factor, blocks in (
         ("probe", found.latents, found.latent_factor, latents),
         ("feature", found.concepts, found.pairs["factor"], pairs),
@@ -321,16 +311,14 @@ def _leak_rows(found: Measured, pairs: Ints, latents: Ints, at: At, names: dict[
         inside, outside = (values if values.ndim == 2 else mean_of_known(values, 1) for values in own)
         if np.isfinite(inside).any():
             value = responses.leakage(inside, outside, blocks)
-            rows.append(row(value, measure="leakage", direction=direction, case="relevant", **names))
-    return rows
+            yield row(value, measure="leakage", direction=direction, case="relevant", **names)
 
 
 # ---------------------------------------------------------------------- page
 
 
-def headline(rows: Sequence[Row], s: Settings[Options]) -> list[Line]:
+def headline(rows: Sequence[Row], s: Settings[Options]) -> Iterator[Line]:
     """Return slopes along own, probe and feature directions in every layer, each with a control."""
-    lines = []
     for layer in (name for name in layers_of(rows) if name != RAW):
         here = select(rows, network="trained", layer=layer, dose=1.0)
         slopes = {(r["direction"], r["case"]): r for r in select(here, measure="slope")}
@@ -342,12 +330,9 @@ def headline(rows: Sequence[Row], s: Settings[Options]) -> list[Line]:
         ):
             if (direction, "relevant") in slopes:
                 what = f"slope along {along}, {where}"
-                lines.append(Line(what, slopes[direction, "relevant"], 1, 0.0, slopes[control], words))
-        leaks = select(here, measure="leakage")
-        lines += [
-            Line(f"leakage of the {leak['direction']} direction, {where}", leak, -1, 1.0, note=SAME) for leak in leaks
-        ]
-    return lines
+                yield Line(what, slopes[direction, "relevant"], 1, 0.0, slopes[control], words)
+        for leak in select(here, measure="leakage"):
+            yield Line(f"leakage of the {leak['direction']} direction, {where}", leak, -1, 1.0, note=SAME)
 
 
 def own(rows: Sequence[Row], s: Settings[Options]) -> Any:

@@ -15,7 +15,7 @@ is. The raw input is the same at every epoch.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any
 
@@ -28,14 +28,11 @@ from percolab.nn.networks.activations import RAW, label
 from percolab.nn.probing import siblings
 from percolab.nn.probing.errors import LEAST_BASELINE
 from percolab.nn.probing.probed_latents import fresh_values, path_sums, read_places
-from percolab.study.cells import Array, Here
 from percolab.study.estimates import Line, Row, layers_of, row, select
-from percolab.study.experiment import Found, Results, declared
-from percolab.study.material import Look, Material
-from percolab.study.networks import Networks
+from percolab.study.experiment import Results, declared
+from percolab.study.material import Array, Look, Material, Networks
 from percolab.study.pictures import by_layer, by_number, drawn_by
-from percolab.study.scales import HIERARCHY
-from percolab.study.settings import Settings
+from percolab.study.settings import HIERARCHY, Settings
 
 TARGETS = ("z", "sum", "fresh z")
 RELATIVE, RATIO = "error over that of the mean", "log ratio,\ntrained over untrained"
@@ -69,18 +66,16 @@ class Measured:
     training: dict[str, Any]
 
 
-def train(s: Settings[Any], here: Here) -> Networks:
+def train(data: Material) -> Networks:
     """Train a network for each seed, all on the dataset's y."""
-    return Material(s, here).train(keep=s.options.keep)
+    return data.train(keep=data.settings.options.keep)
 
 
-def measure(s: Settings[Options], here: Here, networks: Networks) -> Measured:
+def measure(data: Material, networks: Networks) -> Measured:
     """Probe latents and separate siblings in every layer, at every epoch kept, of every network, and in the input."""
-    data = Material(s, here)
-    own, [truth], [probed] = s.options, data.truths, data.probed(s.options.depths, s.options.min_size)
-    [pairs] = pairs_of(data)
+    own, [truth], [probed], [pairs] = data.settings.options, data.truths, data.probed(), pairs_of(data)
     whole = siblings.ready(pairs, data.device)
-    z = np.column_stack([truth.latent_z, fresh_values(truth.forest, 1, seed=s.draw)])
+    z = np.column_stack([truth.latent_z, fresh_values(truth.forest, 1, seed=data.settings.draw)])
     values = np.column_stack([z[:, 0], path_sums(truth.forest, z[:, :1])[:, 0], z[:, 1]])[probed.latent]
     names = data.layers(networks)
     raw = read_places(data.inputs, probed, values)
@@ -99,31 +94,31 @@ def measure(s: Settings[Options], here: Here, networks: Networks) -> Measured:
 # ---------------------------------------------------------------------- estimates
 
 
-def analyse(s: Settings[Options], results: Results) -> Found:
+def analyse(s: Settings[Options], results: Results) -> Iterator[Row]:
     """Return log ratios, trained over untrained, and the measures themselves, by layer and epoch."""
     found: Measured = results["measures"]
     usable = (found.baseline >= LEAST_BASELINE).all(1) & np.isfinite(found.mse).all((0, 1, 2, 4))
     baseline, mse = found.baseline[usable], found.mse[:, :, :, usable].astype(np.float64)
     place = found.latent_place[usable]
     blocks, pair_blocks = kin(place), kin(found.pair_place)
-    rows: list[Row] = []
     for k, layer in enumerate(found.layers):
         separation = log_change(found.separation[:, :, k])
         change = log_change(mse[:, :, k])
         for j, epoch in enumerate(found.epochs):
             names = {"layer": layer, "epoch": epoch}
-            rows.append(row(mean_interval(separation[:, j], pair_blocks), measure="log ratio, separation", **names))
+            yield row(mean_interval(separation[:, j], pair_blocks), measure="log ratio, separation", **names)
             level = found.separation[:, j, k].astype(np.float64)
-            rows.append(row(mean_interval(level, pair_blocks), measure="separation", **names))
+            yield row(mean_interval(level, pair_blocks), measure="separation", **names)
             apart = change[:, j, :, TARGETS.index("z")] - change[:, j, :, TARGETS.index("fresh z")]
-            rows.append(row(mean_interval(apart, blocks), measure="log ratio, z less fresh z", **names))
+            yield row(mean_interval(apart, blocks), measure="log ratio, z less fresh z", **names)
             for t, target in enumerate(TARGETS):
                 ratio = mean_interval(change[:, j, :, t], blocks)
-                rows.append(row(ratio, measure=f"log ratio, error on {target}", **names))
+                yield row(ratio, measure=f"log ratio, error on {target}", **names)
                 error = _relative(mse[:, j, k, :, t], baseline[:, t], blocks)
-                rows.append(row(error, measure=f"error on {target}", **names))
-        rows += _by_fom(change[:, -1, :, 0], found.fom[usable], place, layer, found.epochs[-1])
-    return Found(rows, found.training)
+                yield row(error, measure=f"error on {target}", **names)
+        names = {"measure": "log ratio by FOM, error on z", "layer": layer, "epoch": found.epochs[-1]}
+        for here, where in fom_bins(found.fom[usable]):
+            yield row(mean_interval(change[:, -1, here, 0], kin(place[here])), **names, **where)
 
 
 def _relative(mse: Floats, baseline: Floats, blocks: Ints) -> Estimate:
@@ -135,26 +130,19 @@ def _relative(mse: Floats, baseline: Floats, blocks: Ints) -> Estimate:
     return jackknife(statistic, len(mse), blocks)
 
 
-def _by_fom(change: Floats, fom: Floats, place: Ints, layer: str, epoch: int) -> list[Row]:
-    names = {"measure": "log ratio by FOM, error on z", "layer": layer, "epoch": epoch}
-    return [row(mean_interval(change[:, here], kin(place[here])), **names, **where) for here, where in fom_bins(fom)]
-
-
 # ---------------------------------------------------------------------- page
 
 
-def headline(rows: Sequence[Row], s: Settings[Options]) -> list[Line]:
+def headline(rows: Sequence[Row], s: Settings[Options]) -> Iterator[Line]:
     """Return the log ratios after training in every hidden layer and the last residual stream."""
     end, n = s.options.keep[-1], s.training.n_blocks
-    lines = []
     for layer in s.layers or (*(f"blocks.{i}.hidden" for i in range(n)), f"blocks.{n - 1}"):
         names = {"layer": layer, "epoch": end}
         fresh = select(rows, measure="log ratio, error on fresh z", **names)[0]
         own = select(rows, measure="log ratio, error on z", **names)[0]
-        lines.append(Line(f"error on z, log ratio to untrained, {label(layer)}", own, -1, 0.0, fresh, "fresh z"))
+        yield Line(f"error on z, log ratio to untrained, {label(layer)}", own, -1, 0.0, fresh, "fresh z")
         apart = select(rows, measure="log ratio, separation", **names)[0]
-        lines.append(Line(f"separation, log ratio to untrained, {label(layer)}", apart, note="0 before training"))
-    return lines
+        yield Line(f"separation, log ratio to untrained, {label(layer)}", apart, note="0 before training")
 
 
 def change(rows: Sequence[Row], s: Settings[Options]) -> Any:
@@ -198,11 +186,7 @@ def fom(rows: Sequence[Row], s: Settings[Options]) -> Any:
 
 def _by_epoch(rows: Sequence[Row], s: Settings[Options], measure: str, unit: str) -> Any:
     series = {label(name): select(rows, measure=measure, layer=name) for name in (RAW, *_shown(rows, s))}
-    how: dict[str, Any] = {
-        "zero": None,
-        "symmetric_from": float(s.options.keep[1]),
-        "ticks": True,
-    }
+    how: dict[str, Any] = {"zero": None, "symmetric_from": float(s.options.keep[1]), "ticks": True}
     return by_number(series, "epoch", f"{s.data[0]}: {measure}", "epoch", unit, **how)
 
 

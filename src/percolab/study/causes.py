@@ -28,13 +28,14 @@ from percolab.nn.networks.excess import kl, token_losses
 from percolab.nn.networks.model import evaluating
 from percolab.nn.probing import siblings
 from percolab.study.measured import Reading, Units
-from percolab.study.subject import EVERY, DocumentView, Positions, View
+from percolab.study.subject import DocumentView, View
 
 SPAN = 12  #: Tokens of the other context, before the prediction that is read.
 DOCUMENTS = 128  #: Most documents of a pair, to fit and to try.
 MOST_PAIRS = 64  #: Most pairs of siblings.
 STEPS, RATE = 60, 0.05  #: Steps and learning rate of a learned subspace.
-SIBLING, PROBE, LEARNED, RANDOM, WHOLE = SUBSPACES = "sibling", "probe", "learned", "random", "whole"
+RANDOM, WHOLE = "random", "whole"
+SUBSPACES = ("sibling", "probe", "learned", RANDOM, WHOLE)
 
 
 @dataclass(frozen=True, eq=False)
@@ -148,6 +149,7 @@ class _Fitted:
 Direction = Callable[[_Fitted], torch.Tensor | None]
 
 
+@dataclass(frozen=True, eq=False)
 class Interchange:
     """Whether patching a subspace makes the network predict as the counterfactual document.
 
@@ -165,15 +167,9 @@ class Interchange:
         fall most from one context to the other do to the activations.
     """
 
-    def __init__(
-        self,
-        name: str = "interchange",
-        asked: Positions = EVERY,
-        subspaces: Sequence[str] = SUBSPACES,
-        along: Sequence[str] = (),
-    ) -> None:
-        self.name, self.subspaces, self.along = name, tuple(subspaces), tuple(along)
-        _check_asked(name, asked)
+    name: str = "interchange"
+    subspaces: Sequence[str] = SUBSPACES
+    along: Sequence[str] = ()
 
     def read_network(self, view: View, model: nn.Module, layer: str, seed: int) -> list[Reading]:
         """Return the share of every pair of siblings, by subspace."""
@@ -225,7 +221,8 @@ def _subspace(name: str, fit: _Fitted, *, rng: np.random.Generator) -> torch.Ten
         return None
     if name == RANDOM:
         return torch.from_numpy(rng.standard_normal(fit.values.shape[-1]))
-    return {SIBLING: lambda: fit.sibling, PROBE: lambda: fit.probe, LEARNED: lambda: fit.learned}[name]()
+    direction: torch.Tensor = getattr(fit, name)  # sibling, probe or learned
+    return direction
 
 
 def _moved_by(method: Any, fit: _Fitted) -> torch.Tensor:
@@ -247,6 +244,7 @@ def _share(model: nn.Module, layer: str, tried: Swap, subspace: torch.Tensor | N
     return float(nearer.mean() / kl(tried.exact_source, tried.exact.log()).mean())
 
 
+@dataclass(frozen=True, eq=False)
 class Steering:
     """How far steering from one context to its sibling moves the prediction, as a multiple of what is exact.
 
@@ -263,9 +261,8 @@ class Steering:
         two features that rise and fall most from one context to the other do to the activations.
     """
 
-    def __init__(self, name: str = "steering", asked: Positions = EVERY, along: Sequence[str] = ()) -> None:
-        self.name, self.along = name, tuple(along)
-        _check_asked(name, asked)
+    name: str = "steering"
+    along: Sequence[str] = ()
 
     def read_network(self, view: View, model: nn.Module, layer: str, seed: int) -> list[Reading]:
         """Return the slopes and the leakage of every pair of siblings."""
@@ -320,6 +317,7 @@ def _response(
     return float((true @ seen) / (true @ true)), float(leakage)
 
 
+@dataclass(frozen=True, eq=False)
 class Ablation:
     """How much more a network's loss rises at a concept's positions than at others when its direction is ablated.
 
@@ -327,9 +325,7 @@ class Ablation:
     inside the concept; ablated, its component is that of the mean. In nats per token. Beside it is a random direction.
     """
 
-    def __init__(self, name: str = "ablation", asked: Positions = EVERY) -> None:
-        self.name = name
-        _check_asked(name, asked)
+    name: str = "ablation"
 
     def read_network(self, view: View, model: nn.Module, layer: str, seed: int) -> list[Reading]:
         """Return the rise at the positions of every context less that at others; and for a random direction."""
@@ -355,11 +351,6 @@ class Ablation:
         units = Units(contexts, places(labels.forest, contexts))
         names = "rise", "rise of a random direction"
         return [Reading(name, units, column) for name, column in zip(names, rises, strict=True)]
-
-
-def _check_asked(name: str, asked: Positions) -> None:
-    if asked != EVERY:
-        raise ValueError(f"truth, about and since of readers must be left out of causal readers, got {name!r}")
 
 
 def _documents(name: str, view: View) -> DocumentView:

@@ -2,33 +2,33 @@
 
 The result of a cell is a dataclass of arrays, mappings of arrays, plain values, and dataclasses of plain values. Its
 file is an `.npz` of these arrays, and of a record in JSON with all else, what the cell was made from, how long it took
-and where. A cell whose file is there, made from the same things, is not computed again.
+and where. A cell whose file is there, made from the same things, is not computed again. Cells are computed in this
+process, or as tasks of a Ray cluster. Both give the same numbers.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import shutil
 import stat
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields, is_dataclass
-from functools import partial
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
 from pathlib import Path
-from typing import Any, Generic, Protocol, TypeVar, get_args, get_origin, get_type_hints
+from typing import Any, Generic, TypeVar, get_args, get_origin, get_type_hints
 
 import numpy as np
-from numpy.typing import NDArray
 
 from percolab.ground import foreign_files
 from percolab.ground.files import replacing
 from percolab.ground.progress import Progress, silent
 from percolab.ground.text import one_line
+from percolab.store import runners
 from percolab.study.directory import SCHEMA, VERSION
 
 T = TypeVar("T")
-#: In a result, ``Annotated[Array, ("seed", "layer")]`` names the axes of an array for the tidy table.
-Array = NDArray[Any]
 RECORD = "record.json"  #: Entry of a cell's file that is no array of its result.
 
 
@@ -55,15 +55,6 @@ class Cell(Generic[T]):
     stage: str = ""  #: what its time is counted as; its name, unless given
     gpus: float = 1.0  #: that it needs where there are any
     rank: int = 0  #: cells of a lower rank are computed first
-
-
-def cell_of(s: Any, name: str, kind: type[T], make: Callable[..., T], *needs: Cell[Any], **how: Any) -> Cell[T]:
-    """Return a cell of the settings' draw; `make` is called with the settings first.
-
-    It is made from all of the settings, unless `made_from` is among the other attributes that are given by name.
-    """
-    how = {"made_from": how.pop("made_from", None) or s.to_dict(), **how}
-    return Cell(f"{s.prefix}{name}", kind, partial(make, s), needs=needs, **how)
 
 
 @dataclass(frozen=True)
@@ -98,15 +89,71 @@ def compute(task: tuple[Cell[Any], Here, Sequence[Any]]) -> Outcome:
     return Outcome(result, Made(time.perf_counter() - begun, device_name(choose_device(here.device)), failed), error)
 
 
-class Runner(Protocol):
-    """Where cells are computed."""
+# ---------------------------------------------------------------------- where cells are computed
 
-    @property
-    def at_once(self) -> int | None:
-        """How many cells it is given at a time; None for all that need no other, so that it computes them together."""
+Given = tuple[Cell[Any], Sequence[Any]]  #: A cell, and the results that it needs.
 
-    def run(self, cells: Iterable[tuple[Cell[Any], Sequence[Any]]], here: Here) -> Iterable[tuple[Cell[Any], Outcome]]:
-        """Yield the outcome of every cell, given the results that it needs, as they finish."""
+
+class InProcess:
+    """Computes cells one after another in this process, and resumes what was interrupted."""
+
+    at_once: int | None = 1  #: how many cells it is given at a time
+
+    def run(self, cells: Iterable[Given], here: Here) -> Iterator[tuple[Cell[Any], Outcome]]:
+        """Yield the outcome of every cell."""
+        for cell, needed in cells:
+            scratch = None if here.scratch is None else here.scratch / cell.name
+            yield cell, compute((cell, replace(here, scratch=scratch), needed))
+            if here.scratch is not None and scratch is not None:  # the result is kept now
+                shutil.rmtree(scratch, ignore_errors=True)
+                with suppress(OSError):
+                    here.scratch.rmdir()
+
+
+@dataclass(frozen=True)
+class OnRay:
+    """Computes cells as tasks of a cluster that this process is connected to.
+
+    A node that dies costs the cells that it was computing, which are given to others.
+    """
+
+    has_gpus: bool
+    at_once: int | None = None  #: all that need no other, so that it computes them together
+
+    def run(self, cells: Iterable[Given], here: Here) -> Iterator[tuple[Cell[Any], Outcome]]:
+        """Yield the outcome of every cell."""
+        remote = replace(here, progress=silent, scratch=None)  # what a node writes is not here
+        waiting: dict[str, Cell[Any]] = {}
+
+        def tasks() -> Iterator[Any]:
+            for cell, needed in cells:
+                waiting[cell.name] = cell
+                yield replace(cell, needs=()), remote, needed
+
+        for name, outcome in runners.run(_named, tasks(), "ray", None, gpus=self._gpus):
+            yield waiting.pop(name), outcome
+
+    def _gpus(self, task: tuple[Cell[Any], Here, Sequence[Any]]) -> float:
+        cell, here, _ = task
+        return cell.gpus if self.has_gpus and here.device != "cpu" else 0.0
+
+
+def _named(task: tuple[Cell[Any], Here, Sequence[Any]]) -> tuple[str, Outcome]:
+    return task[0].name, compute(task)
+
+
+@contextmanager
+def connected(address: str | None) -> Iterator[InProcess | OnRay]:
+    """Yield what computes cells: this process, or the Ray cluster at an address (``"auto"``: that of this machine)."""
+    if address is None:
+        yield InProcess()
+        return
+    runners.check("ray")
+    with runners.connected(None, address) as ray:
+        yield OnRay(ray.cluster_resources().get("GPU", 0) > 0)
+
+
+# ---------------------------------------------------------------------- the cells of a directory
 
 
 @dataclass(eq=False)
@@ -114,7 +161,7 @@ class Cells:
     """The cells of a directory: those that are there are read, the others are computed and kept."""
 
     directory: Path
-    runner: Runner
+    runner: InProcess | OnRay = field(default_factory=InProcess)
     here: Here = field(default_factory=Here)
     #: whether a cell that fails is kept with the reason and the others go on; else its fault is raised
     keep_failures: bool = False
@@ -190,7 +237,7 @@ class Cells:
             left = [cell for cell in left if id(cell) not in tried]
         return [cell for cell in cells if cell.lasting and not self.has(cell)]
 
-    def _given(self, wave: list[Cell[Any]]) -> Iterable[tuple[Cell[Any], Sequence[Any]]]:
+    def _given(self, wave: list[Cell[Any]]) -> Iterable[Given]:
         for cell in wave:
             if time.monotonic() < self.until:
                 yield cell, [self.read(need) for need in cell.needs]

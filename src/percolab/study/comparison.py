@@ -19,8 +19,8 @@ from percolab.ground.version import provenance
 from percolab.model.recipe import Recipe
 from percolab.nn.config import CorpusTrainConfig, TrainConfig
 from percolab.show import pages
-from percolab.study import pictures, verdict
-from percolab.study.contrasts import Contrast, contrasts
+from percolab.study import pictures
+from percolab.study.contrasts import Contrast, contrasts, sentence
 from percolab.study.directory import REPORT, RESULTS, TABLE
 from percolab.study.measured import OTHER, PERMUTED, RAW, ROLES, TRAINED, UNTRAINED, Measured, Reading, tidy
 from percolab.study.readers import NetworkReader, Reader, as_reader
@@ -62,7 +62,7 @@ class Comparison:
     @property
     def verdict(self) -> str:
         """One sentence, from the first reader, its first measure and the first layer."""
-        return verdict.sentence(self.results, self.delta)
+        return sentence(self.results, self.delta)
 
     def plot(self) -> Figure:
         """Draw what each role of network gives, and the contrasts with their intervals."""
@@ -296,9 +296,8 @@ def read_draw(
     rows: Split | int | None,
     device: Any,
     progress: Progress,
-) -> list[Measured]:
+) -> Iterator[Measured]:
     """Return what every reader gives for every network, layer and hierarchy of one draw."""
-    cells: list[Measured] = []
     seen = views(data, rows)
     total, done = len(seen) * len(networks), 0
     for view in seen:
@@ -314,7 +313,6 @@ def read_draw(
                     elif isinstance(network.source, TorchSource):  # nothing else has causes
                         readings = reader.read_network(view, network.source.model, layer, network.seed)
                     where = draw, network.role, network.trained_on, network.seed, layer, reader.name
-                    cells += [Measured(*where, r.measure, view.factor, r.units, r.values) for r in readings]
+                    yield from (Measured(*where, r.measure, view.factor, r.units, r.values) for r in readings)
             done += 1
     progress(f"draw {draw}" if draw else "networks", total, total)
-    return cells

@@ -13,7 +13,7 @@ import os
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import scipy.sparse
@@ -43,49 +43,38 @@ LEAST_ROWS = 20  #: Fewest firings of a feature that is listed as one-sided.
 LISTED = 12
 
 
-class Crosscoder:
-    """Features of two networks' activations side by side.
+def side_by_side(values: Sequence[torch.Tensor], fit: int) -> torch.Tensor:
+    """Return (rows, width) activations of both networks joined, each centred and with a mean square norm of 1.
 
-    Parameters
-    ----------
-    method
-        What finds features: an object with `fit`, `encode` and `directions`.
-    takes_tensors
-        Whether it takes tensors; others take arrays.
+    Means and norms are those of the first `fit` rows.
     """
-
-    def __init__(self, method: Any, *, takes_tensors: bool = False) -> None:
-        self.method, self._takes_tensors = method, takes_tensors
-        self._forms: list[tuple[torch.Tensor, torch.Tensor]] = []
-
-    def fit(self, first: torch.Tensor, second: torch.Tensor) -> Self:
-        """Fit the features to (rows, width) activations of both networks, for the same inputs."""
-        self._forms = [_form(values) for values in (first, second)]
-        self.method.fit(self._joined(first, second))
-        return self
-
-    def encode(self, first: torch.Tensor, second: torch.Tensor) -> scipy.sparse.csc_array:
-        """Return (rows, features) codes."""
-        codes: Any = self.method.encode(self._joined(first, second))
-        return scipy.sparse.csc_array(as_array(codes) if hasattr(codes, "detach") else codes)
-
-    @property
-    def share(self) -> Floats:
-        """(features,) of the second network in the norms of decoder vectors."""
-        width, directions = len(self._forms[0][0]), as_array(self.method.directions)
-        norms = [np.linalg.norm(half, axis=1) for half in (directions[:, :width], directions[:, width:])]
-        return np.asarray(norms[1] / np.maximum(norms[0] + norms[1], 1e-12), np.float64)
-
-    def _joined(self, *values: torch.Tensor) -> Any:
-        pairs = zip(values, self._forms, strict=True)
-        joined = torch.cat([(given - mean) * scale for given, (mean, scale) in pairs], 1)
-        return joined if self._takes_tensors else joined.cpu().numpy()
+    means = [part[:fit].mean(0) for part in values]
+    centred = [part - mean for part, mean in zip(values, means, strict=True)]
+    return torch.cat([part * part[:fit].square().sum(1).mean().clamp(min=1e-24).rsqrt() for part in centred], 1)
 
 
-def _form(values: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return the mean of rows, and what gives their differences from it a mean square norm of 1."""
-    mean = values.mean(0)
-    return mean, (values - mean).square().sum(1).mean().clamp(min=1e-24).rsqrt()
+def shares(directions: Floats, width: int) -> Floats:
+    """Return (features,) the second network's part of the norms of decoder vectors; the first has `width` columns."""
+    first, second = (np.linalg.norm(half, axis=1) for half in (directions[:, :width], directions[:, width:]))
+    return np.asarray(second / np.maximum(first + second, 1e-12), np.float64)
+
+
+def owner_auc(matched: pandas.DataFrame) -> float:
+    """Return the probability that a concept owned more by the second network has a larger share than one owned less.
+
+    0.5 is chance. NaN where all have the same owner.
+    """
+    owner = matched["owner"].map(OWNERS.index).to_numpy()
+    if owner.size == 0:
+        return float("nan")
+    extreme = (owner == owner.max()) | (owner == owner.min())
+    more = (owner == owner.max()) & (owner > owner.min())
+    return auc(matched["share"].to_numpy()[extreme], np.flatnonzero(more[extreme]))
+
+
+def misattributed_share(matched: pandas.DataFrame) -> float:
+    """Return the share of concepts whose feature's share is nearest to that of another owner."""
+    return float((matched["owner"] != matched["said"]).mean()) if len(matched) else float("nan")
 
 
 @dataclass(frozen=True, eq=False)
@@ -116,18 +105,12 @@ class Difference:
 
         Of matched concepts; 0.5 is chance. NaN where all have the same owner.
         """
-        owner = self.matched["owner"].map(OWNERS.index).to_numpy()
-        if owner.size == 0:
-            return float("nan")
-        extreme = (owner == owner.max()) | (owner == owner.min())
-        more = (owner == owner.max()) & (owner > owner.min())
-        return auc(self.matched["share"].to_numpy()[extreme], np.flatnonzero(more[extreme]))
+        return owner_auc(self.matched)
 
     @property
     def misattributed(self) -> float:
         """The share of matched concepts whose feature's share is nearest to that of another owner."""
-        table = self.matched
-        return float((table["owner"] != table["said"]).mean()) if len(table) else float("nan")
+        return misattributed_share(self.matched)
 
     def one_sided(self, count: int = LISTED) -> pandas.DataFrame:
         """Return the features with the most one-sided shares, of those that fire on at least 20 rows."""
@@ -281,15 +264,18 @@ def diff(
         found = make(known, check_seed("seed", seed), str(place), sum(part.shape[1] for part in values))
         if hasattr(found, "progress"):
             found.progress = tell
-        fit = rows.first_test * int(np.prod(rows.shape[1:]))
-        coder = Crosscoder(found, takes_tensors=on_device(known)).fit(*(part[:fit] for part in values))
+        fit, width = rows.first_test * int(np.prod(rows.shape[1:])), values[0].shape[1]
+        joined: Any = side_by_side(values, fit)
+        joined = joined if on_device(known) else joined.cpu().numpy()
+        found.fit(joined[:fit])
     if getattr(found, "directions", None) is None:
         raise ValueError(f"method must have directions, got {method!r}")
-    codes = coder.encode(*(part[fit:] for part in values))
+    encoded, share = found.encode(joined[fit:]), shares(as_array(found.directions), width)
+    codes = scipy.sparse.csc_array(as_array(encoded) if hasattr(encoded, "detach") else encoded)
     held_out = (rows.shape[0] - rows.first_test, *rows.shape[1:])
     return Difference(
-        features=_features(codes, coder.share),
-        concepts=None if trained_on is None else _concepts(data, rows, codes, coder.share, trained_on),
+        features=_features(codes, share),
+        concepts=None if trained_on is None else _concepts(data, rows, codes, share, trained_on),
         codes=codes,
         shape=held_out,
         tokens=rows.tokens,

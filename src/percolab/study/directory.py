@@ -21,16 +21,9 @@ CLAIM = "experiment.json"  #: File that says which study a directory holds.
 #: Of the files that a study writes; a later version may refuse what an earlier one wrote, and says so.
 SCHEMA, VERSION = "percolab study", 1
 MOST_BYTES = 1 << 26  #: Of a file of plain values.
-CELLS, TRAINING, FIGURES, RESULTS, REPORT, TABLE = (
-    "cells",
-    "training",
-    "figures",
-    "results.json",
-    "report.html",
-    "table.parquet",
-)
-#: What a study makes beside its claim; of another study this is all that is ever removed.
-MADE = {CELLS, TRAINING, FIGURES, RESULTS, REPORT, TABLE}
+FOLDERS = CELLS, TRAINING, FIGURES = "cells", "training", "figures"
+FILES = RESULTS, REPORT, TABLE = "results.json", "report.html", "table.parquet"
+MADE = {*FOLDERS, *FILES}  #: What a study makes beside its claim; of another study this is all that is ever removed.
 
 
 @contextmanager

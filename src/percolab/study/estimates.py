@@ -107,7 +107,7 @@ class Line:
         }
 
 
-def combined(by_draw: Sequence[Sequence[Row]]) -> list[Row]:
+def combined(by_draw: Sequence[Iterable[Row]]) -> list[Row]:
     """Return the rows of several draws of the data as one table.
 
     Rows of the same names are one row; among bins, whose ends differ from draw to draw, those of the same place. Its

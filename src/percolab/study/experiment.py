@@ -13,7 +13,7 @@ import os
 import shutil
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, replace
 from functools import partial
@@ -32,14 +32,14 @@ from percolab.ground.version import provenance
 from percolab.nn.config import SCALES
 from percolab.nn.training import run as training_run
 from percolab.store.finished import load
-from percolab.study import pictures, report, scales
-from percolab.study.cells import Cell, Cells, Here, cell_of
+from percolab.study import pictures, report
+from percolab.study.cells import Cell, Cells, Here, connected
 from percolab.study.directory import CELLS, FIGURES, REPORT, RESULTS, SCHEMA, TABLE, TRAINING, VERSION, claimed
 from percolab.study.estimates import Line, Row, combined
-from percolab.study.networks import Networks, Recorded, find_make
+from percolab.study.material import Material, Networks, Recorded, cell_of, networks_cell
+from percolab.study.networks import find_make
 from percolab.study.readers import as_reader
-from percolab.study.runner import connected
-from percolab.study.settings import Settings
+from percolab.study.settings import HIERARCHY, WORLDS, Settings, recipe_of, training_of
 from percolab.study.sources import folder
 
 if TYPE_CHECKING:
@@ -55,8 +55,8 @@ class Found:
     """What was found in one draw of the data."""
 
     rows: list[Row]  #: estimates with intervals
-    training: dict[str, Any]  #: the networks behind them: how many, and their scores
-    details: Any = None  #: what an experiment's own sections are made from
+    networks: dict[str, Any]  #: the networks behind them: how many, and their scores
+    results: Results  #: of the cells
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,9 +69,11 @@ class Experiment(Generic[O]):
     options: Callable[[str, int, Any], O]  #: its own settings, from scale, number of seeds and training
     #: what is computed for one draw of the data, from its settings, and the result of `first`
     cells: Callable[..., Sequence[Cell[Any]]]
-    analyse: Callable[[Settings[O], Results], Found]  #: estimates of one draw, from the results of its cells
+    analyse: Callable[[Settings[O], Results], Iterable[Row]]  #: estimates of one draw, from the results of its cells
     #: the estimates that answer the question, the one that matters most first
-    headline: Callable[[Sequence[Row], Settings[O]], list[Line]]
+    headline: Callable[[Sequence[Row], Settings[O]], Iterable[Line]]
+    #: the networks of one draw, from the results of its cells: how many, and their scores
+    networks: Callable[[Settings[O], Results], dict[str, Any]] = lambda s, results: results["measures"].training
     #: pictures of the estimates, the one that answers the question first
     draw: Callable[[Sequence[Row], Settings[O]], dict[str, pictures.Picture]] = lambda rows, settings: {}
     details: Callable[[Sequence[Found], Settings[O]], Details] | None = None  #: tables and pictures of its own
@@ -82,7 +84,7 @@ class Experiment(Generic[O]):
     own_networks: bool = False  #: whether it can be run on networks of one's own
     recorded: bool = False  #: whether activations that were recorded elsewhere can take the place of its networks
     several: bool = False  #: whether it is run on several of its data at once
-    training: Callable[[str, str], Any] = scales.training  #: how networks are trained, by data and scale
+    training: Callable[[str, str], Any] = training_of  #: how networks are trained, by data and scale
     call: str = "represent {name}"  #: the command that runs it
     #: whether estimates are made of the cells that are there, before all are; and a cell that fails stops no other
     in_parts: bool = False
@@ -106,7 +108,7 @@ class Experiment(Generic[O]):
         Parameters
         ----------
         scale
-            ``"paper"``, or ``"small"``: minutes on a laptop; see `percolab.study.scales`.
+            ``"paper"``, or ``"small"``: minutes on a laptop; see `percolab.study.settings`.
         data
             Some of the experiment's data, or the path of a store; None takes its default.
         seeds
@@ -157,7 +159,7 @@ class Experiment(Generic[O]):
             experiment=self.name,
             scale=scale,
             data=chosen,
-            recipes=(stored.recipe,) if stored else tuple(scales.recipe(name, scale) for name in chosen),
+            recipes=(stored.recipe,) if stored else tuple(recipe_of(name, scale) for name in chosen),
             training=training,
             seeds=count,
             options=replace(own, **options),  # type: ignore[type-var]
@@ -193,7 +195,7 @@ class Experiment(Generic[O]):
 
     def _stored(self, chosen: Sequence[str], draws: int) -> Any:
         """Return the data of a store, where one is named; None for data that are known by name."""
-        of_points = self.data in (scales.HIERARCHY, scales.WORLDS)
+        of_points = self.data in (HIERARCHY, WORLDS)
         if len(chosen) != 1 or chosen[0] in self.data or not of_points or not Path(chosen[0]).exists():
             for name in chosen:
                 check_choice("data", name, self.data)
@@ -202,7 +204,7 @@ class Experiment(Generic[O]):
             raise ValueError(f"draws must be 1 for data in a store, got {draws}")
         stored = load(chosen[0])
         several = len(getattr(stored.recipe, "factors", (None,))) > 1
-        if several != (self.data == scales.WORLDS):
+        if several != (self.data == WORLDS):
             rule = "one hierarchy" if several else "several hierarchies"
             raise ValueError(f"data must have {rule} for {self.name}, got {chosen[0]!r}")
         return stored
@@ -323,12 +325,10 @@ class Study(Generic[O]):
         """Return the cells of all draws."""
         return [cell for draw in range(self.settings.draws) for cell in self.plan(draw)]
 
-    def missing(self) -> list[str]:
-        """Return the names of the cells that are not there."""
-        return [name for draw in range(self.settings.draws) for name in self._missing(draw)]
-
-    def _missing(self, draw: int) -> list[str]:
-        return [cell.name for cell in self.plan(draw) if cell.lasting and not self.cells.has(cell)]
+    def missing(self, *draws: int) -> list[str]:
+        """Return the names of the cells that are not there, of some draws, or of all."""
+        cells = [cell for draw in draws or range(self.settings.draws) for cell in self.plan(draw)]
+        return [cell.name for cell in cells if cell.lasting and not self.cells.has(cell)]
 
     def failed(self) -> dict[str, str]:
         """Return why cells failed, by their names."""
@@ -338,7 +338,7 @@ class Study(Generic[O]):
     def finished(self) -> list[int]:
         """Return the draws of which all cells are there; in parts, those of which any is."""
         draws = range(self.settings.draws)
-        return [draw for draw in draws if not self._missing(draw) or (self.experiment.in_parts and self.results(draw))]
+        return [draw for draw in draws if not self.missing(draw) or (self.experiment.in_parts and self.results(draw))]
 
     def results(self, draw: int) -> Results:
         """Return the results of a draw."""
@@ -349,11 +349,11 @@ class Study(Generic[O]):
     def publish(self) -> dict[str, Any]:
         """Write figures, page, table and results.json from the draws that are finished; return all numbers."""
         begun, tell = time.perf_counter(), self.cells.here.progress
-        draws, own, s = self.finished(), self.experiment, self.settings
-        by_draw = [self.results(draw) for draw in draws]
-        found = [own.analyse(s.drawn(draw), results) for draw, results in zip(draws, by_draw, strict=True)]
+        draws, own, s, place = self.finished(), self.experiment, self.settings, self.cells.here.device
+        device = device_name(choose_device(place)) if place != "auto" else "a Ray cluster"
+        found = [self._found(draw) for draw in draws]
         rows = combined([one.rows for one in found]) if found else []
-        headline = own.headline(rows, s) if found else []
+        headline = list(own.headline(rows, s)) if found else []
         drawn = own.draw(rows, s) if rows else {}
         details = own.details(found, s) if own.details and found else Details([], {}, {}, {})
         images = self._write({**drawn, **details.drawn})
@@ -364,13 +364,14 @@ class Study(Generic[O]):
             "headline": [line.to_dict() for line in headline],
             "estimates": [one.to_dict() for one in rows], "training": networks, "settings": s.to_dict(),
             **details.values, **self._times(begun),
-            "provenance": provenance(PACKAGES, device=self._device()),
+            "provenance": provenance(PACKAGES, device=device),
         }  # fmt: skip
         for name, table in details.tables.items():
             (self.directory / name).parent.mkdir(exist_ok=True)
             write_table(table, self.directory / name)
-        if by_draw:
-            _write_tidy(tidy(by_draw), self.directory / TABLE)
+        if found and find_spec("pyarrow") is not None:
+            with replacing(self.directory / TABLE) as file:
+                tidy([one.results for one in found]).to_parquet(file, index=False)
         shown = report.Report(own.words, results, networks, rows, headline, images, details.sections)
         with replacing(self.directory / REPORT) as file:
             file.write_bytes(report.make(shown))
@@ -378,6 +379,10 @@ class Study(Generic[O]):
         if not missing:
             tell("report", 1, 1)
         return results
+
+    def _found(self, draw: int) -> Found:
+        s, results = self.settings.drawn(draw), self.results(draw)
+        return Found(list(self.experiment.analyse(s, results)), self.experiment.networks(s, results), results)
 
     def _write(self, drawn: Mapping[str, pictures.Picture]) -> dict[str, tuple[bytes, str]]:
         folder = self.directory / FIGURES
@@ -399,10 +404,6 @@ class Study(Generic[O]):
             "devices": {stage: ", ".join(sorted(names)) for stage, names in devices.items()},
         }
 
-    def _device(self) -> str:
-        place = self.cells.here.device
-        return device_name(choose_device(place)) if place != "auto" else "a Ray cluster"
-
 
 def digest_of(stored: Any, network: str | None) -> str:
     """Return a digest of targets and of the file that makes networks; nothing where neither is one's own."""
@@ -416,24 +417,17 @@ def _trained(found: Sequence[Found]) -> dict[str, Any]:
     """Return how many networks there are in all draws, and their scores."""
     if not found:
         return {}
-    total = {"networks": sum(one.training.get("networks", 0) for one in found)}
-    test = [score for one in found for score in one.training.get("test", ())]
-    return {**found[0].training, **total, **({"test": test} if test else {})}
-
-
-def _write_tidy(table: pandas.DataFrame, file: Path) -> None:
-    """Write a table that may have millions of lines, where pyarrow is installed."""
-    if find_spec("pyarrow") is not None:
-        with replacing(file) as name:
-            table.to_parquet(name, index=False)
+    total = {"networks": sum(one.networks.get("networks", 0) for one in found)}
+    test = [score for one in found for score in one.networks.get("test", ())]
+    return {**found[0].networks, **total, **({"test": test} if test else {})}
 
 
 def declared(module: str, **given: Any) -> Experiment[Any]:
     """Return the experiment that a module declares.
 
     Its name is the module's, its words are the module's docstring, and its functions are those of the module that have
-    the names of fields: `options`, `cells`, `analyse`, `headline`, and if there are any, `draw`, `details`, `first` and
-    `training`. A module without `cells` has `train`, `measure` and `Measured`, for `train_then_measure`.
+    the names of fields: `options`, `cells`, `analyse`, `headline`, and if there are any, `networks`, `draw`, `details`,
+    `first` and `training`. A module without `cells` has `train`, `measure` and `Measured`, for `train_then_measure`.
 
     Parameters
     ----------
@@ -456,17 +450,18 @@ def train_then_measure(
 ) -> list[Cell[Any]]:
     """Return two cells: networks, which are large and not needed once they are measured, and what is measured of them.
 
-    They are made by ``train(s, here)`` and ``measure(s, here, networks)``, which returns a `kind`.
+    They are made by ``train(data)`` and ``measure(data, networks)``, which returns a `kind`; `data` is a `Material`.
     """
     if getattr(s.options, "activations", ""):
         return [cell_of(s, "measures", kind, partial(of_recorded, measure))]
-    networks = cell_of(s, "networks", Networks, train, lasting=False, stage="training")
+    networks = networks_cell(s, train)
     return [networks, cell_of(s, "measures", kind, measure, networks)]
 
 
-def of_recorded(measure: Callable[..., Any], s: Settings[Any], here: Here) -> Any:
-    """Return what ``measure(s, here, networks)`` gives for networks whose activations were recorded elsewhere."""
-    return measure(s, here, Recorded.of(folder(s.options.activations), s.draw, s.training.total))
+def of_recorded(measure: Callable[..., Any], data: Material) -> Any:
+    """Return what ``measure(data, networks)`` gives for networks whose activations were recorded elsewhere."""
+    s = data.settings
+    return measure(data, Recorded.of(folder(s.options.activations), s.draw, s.training.total))
 
 
 # ---------------------------------------------------------------------- the tidy table
@@ -490,17 +485,15 @@ def tidy(by_draw: Sequence[Results]) -> pandas.DataFrame:
 
 def _annotated(result: Any) -> Iterator[pandas.DataFrame]:
     """Yield the arrays of a result whose axes are named, as tables."""
-    for name, kind in get_type_hints(type(result), include_extras=True).items():
-        for along in getattr(kind, "__metadata__", ()):
-            yield from _melted(result, name, along)
-
-
-def _melted(result: Any, name: str, along: Sequence[str]) -> Iterator[pandas.DataFrame]:
     import pandas
 
-    given = getattr(result, name)
-    for measure, values in given.items() if isinstance(given, dict) else [(name, given)]:
-        named = [getattr(result, f"{axis}s", None) for axis in along]
-        places = [n if isinstance(n, list) else range(size) for n, size in zip(named, values.shape, strict=True)]
-        index = pandas.MultiIndex.from_product(places, names=list(along))
-        yield pandas.DataFrame({"value": values.ravel()}, index=index).reset_index().assign(field=name, measure=measure)
+    for name, kind in get_type_hints(type(result), include_extras=True).items():
+        for along in getattr(kind, "__metadata__", ()):
+            named, given = [getattr(result, f"{axis}s", None) for axis in along], getattr(result, name)
+            for measure, values in given.items() if isinstance(given, dict) else [(name, given)]:
+                sizes = zip(named, values.shape, strict=True)
+                index = pandas.MultiIndex.from_product(
+                    [n if isinstance(n, list) else range(size) for n, size in sizes], names=list(along)
+                )
+                table = pandas.DataFrame({"value": values.ravel()}, index=index).reset_index()
+                yield table.assign(field=name, measure=measure)

@@ -94,7 +94,7 @@ def by_layer(
 
 def by_number(
     series: Mapping[str, Sequence[Row]],
-    x: str | Callable[[Row], float],
+    x: str,
     title: str,
     xlabel: str,
     ylabel: str,
@@ -115,7 +115,7 @@ def by_number(
         colours = style.series_colours(list(series))
         for k, (name, rows) in enumerate(series.items()):
             shift = min(1.05, DODGE ** (1 / len(series))) ** (k - (len(series) - 1) / 2)
-            at = [shift * (float(r[x]) if isinstance(x, str) else x(r)) for r in rows]
+            at = [shift * float(r[x]) for r in rows]
             _marks(axes, at, rows, MARKERS[k % len(MARKERS)], name, colours[k])
         if zero is not None:
             axes.axhline(zero, color=style.INK, linewidth=0.9, zorder=1)
@@ -128,7 +128,7 @@ def by_number(
         if log_y:
             axes.set_yscale("log")
         if ticks:
-            marks = sorted({float(r[x]) if isinstance(x, str) else x(r) for rows in series.values() for r in rows})
+            marks = sorted({float(r[x]) for rows in series.values() for r in rows})
             axes.set_xticks(marks, [f"{mark:g}" for mark in marks])
             axes.set_xticks([], minor=True)
         axes.grid(axis="y")

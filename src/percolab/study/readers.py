@@ -296,8 +296,13 @@ def as_reader(reader: Any) -> Reader | NetworkReader:
         if name in READERS:
             if along and name not in ("interchange", "steering"):
                 raise ValueError(f"along must be an option of interchange or steering, got {reader!r}")
-            methods = {"along": along.split(",")} if along else {}
-            usual: Reader | NetworkReader = READERS[name](reader, Positions(**options), **methods)
+            asked, is_causal = Positions(**options), hasattr(READERS[name], "read_network")
+            if is_causal and asked != EVERY:
+                raise ValueError(
+                    f"truth, about and since of readers must be left out of causal readers, got {reader!r}"
+                )
+            given: dict[str, Any] = {"along": along.split(",")} if along else {} if is_causal else {"asked": asked}
+            usual: Reader | NetworkReader = READERS[name](reader, **given)
             return usual
         if METHODS.get(spec.partition("@")[0], ("",))[0] in TRUTHFUL:
             raise ValueError(f"readers must make features of activations, got {reader!r}")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -83,6 +83,13 @@ def make(report: Report) -> bytes:
     verdict = f"{words.question} {verdict}".strip()
     title = f"{words.title}, {results['scale']} scale"
     return pages.page(title, " ".join(lead), body, verdict=verdict, look=look, banner=unfinished(results["missing"]))
+
+
+def section(make: Callable[..., Iterable[str]], *given: Any) -> list[str]:
+    """Return a section of a page: `make` gives its tables; its docstring is the heading, and what is said below it."""
+    title, *words = paragraphs(make.__doc__)
+    said = [pages.definitions(" ".join(words))] if words else []
+    return [pages.heading(title.removesuffix(".")), *said, *make(*given)]
 
 
 def unfinished(missing: Sequence[str]) -> str:
