@@ -200,8 +200,7 @@ def places(forest: Forest, latents: ArrayLike) -> Ints:
     below[n:] = children[np.arange(len(children)), size[children].argmax(1)]
     while (below[n:] >= n).any():  # each round doubles the number of steps
         below = below[below]
-    chosen: Ints = below[n:][np.asarray(latents)]
-    return chosen
+    return below[n:][np.asarray(latents)]
 
 
 def kin(place: ArrayLike, hierarchy: ArrayLike | None = None, count: int = BLOCKS) -> Ints:

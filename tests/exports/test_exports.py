@@ -18,7 +18,7 @@ import torch
 import percolab as pl
 from percolab import exports
 from percolab.corpora.collection import StoredDocuments
-from percolab.exports import columns, release
+from percolab.exports import columns, formats, release
 
 GOLDEN = sorted((Path(__file__).parents[1] / "golden").glob("*.npz"))
 
@@ -310,10 +310,10 @@ def test_foreign_files_are_named(ds, tmp_path):
         exports.read_csv(tmp_path / "t")
 
 
-@pytest.mark.parametrize("name", sorted(exports.WRITERS))
+@pytest.mark.parametrize("name", sorted(formats.WRITERS))
 def test_formats_name_their_files(name, ds, tmp_path):
-    exports.WRITERS[name](ds, tmp_path / "a", overwrite=False, progress=lambda *_: None)
-    assert sorted(exports.files_of(name, ds, tmp_path / "a")) == sorted(
+    formats.WRITERS[name](ds, tmp_path / "a", overwrite=False, progress=lambda *_: None)
+    assert sorted(formats.files_of(name, ds, tmp_path / "a")) == sorted(
         path for path in tmp_path.rglob("*") if path.is_file()
     )
 

@@ -8,7 +8,7 @@ from typing import Annotated
 from percolab.cli.errors import command
 from percolab.cli.options import Factor, Overwrite, Store, output_option, word_option
 from percolab.cli.output import print_wrote
-from percolab.exports import WRITERS, files_of
+from percolab.exports.formats import WRITERS, files_of
 from percolab.ground import files
 
 

@@ -164,8 +164,7 @@ class Corpus(Written, kind=KIND):
     @cached_property
     def unigram(self) -> NDArray[np.float64]:
         """(V,) probability of each token id, at every position."""
-        chances: NDArray[np.float64] = self.predict(np.empty((1, 0), np.int32))[0]
-        return chances
+        return self.predict(np.empty((1, 0), np.int32))[0]
 
     def _lexicon(self, k: int) -> lexicons_.Lexicon:
         return self._filter.lexicons[check_index("k", k, len(self.lexicons))]

@@ -227,8 +227,7 @@ class Order:
     def _first_row(self) -> Ints:
         """Return for each size below `LARGE_CLUSTER` the first row of its clusters: larger ones come before."""
         rows_of = self.n_of * np.arange(self.n_of.size)
-        first: Ints = self.large_start[-1] + np.cumsum(rows_of[::-1])[::-1] - rows_of
-        return first
+        return self.large_start[-1] + np.cumsum(rows_of[::-1])[::-1] - rows_of
 
     def place(self, size: NDArray[np.integer[Any]]) -> None:
         """Replace the sizes of clusters by their first rows, and of those that are dropped by the negative size."""

@@ -267,8 +267,7 @@ def analyse(s: Settings[Options], results: Results) -> Iterator[Row]:
 
 def networks(s: Settings[Options], results: Results) -> dict[str, Any]:
     """Return the scores of the networks."""
-    scores: dict[str, Any] = results["training"].scores
-    return scores
+    return results["training"].scores
 
 
 def headline(rows: Sequence[Row], s: Settings[Options]) -> list[Line]:

@@ -84,8 +84,7 @@ def own_directions(A: torch.Tensor, pairs: Ready) -> torch.Tensor:
 def random_like(vectors: torch.Tensor, seed: int) -> torch.Tensor:
     """Return random directions, each as long as one of the vectors."""
     drawn = torch.from_numpy(np.random.default_rng((seed, 2)).standard_normal(tuple(vectors.shape))).to(vectors)
-    scaled: torch.Tensor = drawn * (vectors.norm(dim=-1, keepdim=True) / drawn.norm(dim=-1, keepdim=True))
-    return scaled
+    return drawn * (vectors.norm(dim=-1, keepdim=True) / drawn.norm(dim=-1, keepdim=True))
 
 
 def true_differences(pairs: Siblings, y: Floats) -> Floats:

@@ -16,8 +16,7 @@ from percolab.study.settings import Settings
 
 def find(name: str) -> Experiment[Any]:
     """Return an experiment by the name of its module."""
-    found: Experiment[Any] = importlib.import_module(f"percolab.experiments.{FORMERLY.get(name, name)}").EXPERIMENT
-    return found
+    return importlib.import_module(f"percolab.experiments.{FORMERLY.get(name, name)}").EXPERIMENT
 
 
 def experiment(

@@ -45,8 +45,7 @@ def chance(firing: Firing, truth: ConceptIntervals, draws: int, seed: int, threa
         for i, ends in enumerate(ranges)
     ]
     run(tasks, threads)
-    largest: Floats = best.max(axis=1)
-    return largest
+    return best.max(axis=1)
 
 
 def _by_document(

@@ -47,8 +47,7 @@ def interval_sums(values: NDArray[Any], order: Ints, start: Ints, stop: Ints) ->
     _sums_between(np.ascontiguousarray(values), centre, order, edges, below)
     np.cumsum(below, axis=0, out=below)
     first, last = where.reshape(2, -1)
-    sums: Floats = below[last] - below[first] + (stop - start)[:, None] * centre
-    return sums
+    return below[last] - below[first] + (stop - start)[:, None] * centre
 
 
 def cosines(directions: Floats, concept_direction: Floats, feature: Ints) -> Floats:

@@ -114,8 +114,7 @@ class Counts:
     @property
     def f1(self) -> Floats:
         """(C, F)."""
-        table: Floats = 2 * self.hits / np.maximum(self.fired + self.size[:, None], 1)
-        return table
+        return 2 * self.hits / np.maximum(self.fired + self.size[:, None], 1)
 
     @property
     def l0(self) -> float:
@@ -154,8 +153,7 @@ def feature_auc(codes: scipy.sparse.csr_array, members: Members, feature: Ints) 
 
 def _cosines(a: Floats, b: Floats) -> Floats:
     a, b = (part / np.maximum(np.linalg.norm(part, axis=1, keepdims=True), 1e-12) for part in (a, b))
-    cosine: Floats = np.abs(a @ b.T)
-    return cosine
+    return np.abs(a @ b.T)
 
 
 def mcc(a: Floats, b: Floats) -> float:

@@ -62,8 +62,7 @@ def find_method(name: str) -> type[Any]:
         kind = next(iter(entries)).load()
     if not (callable(getattr(kind, "fit", None)) and callable(getattr(kind, "encode", None))):
         raise ValueError(f"method must have fit and encode, got {name!r}")
-    chosen: type[Any] = kind
-    return chosen
+    return kind
 
 
 # ---------------------------------------------------------------------- specs: a name with options

@@ -133,8 +133,7 @@ def read_together(columns: Columns, ranges: Sequence[Range]) -> Batch:
 
 def _ends(ranges: Sequence[Range]) -> list[int]:
     """Return how many rows there are in ranges up to the end of each."""
-    ends: list[int] = np.cumsum([stop - start for start, stop in ranges], dtype=np.int64).tolist()
-    return ends
+    return np.cumsum([stop - start for start, stop in ranges], dtype=np.int64).tolist()
 
 
 def _part(whole: Batch, end: int) -> Room:

@@ -159,8 +159,7 @@ class Forest:
         """(n,) the smallest latent that has the point, -1 for a singleton."""
         # Of the two latents that part a row from its neighbours, both above it, the lower one comes later in preorder.
         after = np.append(self.parting[1:], -1)[: self.n_points]
-        deeper: Ints = np.maximum(self.parting, after)
-        return deeper
+        return np.maximum(self.parting, after)
 
     @cached_property
     def parting(self) -> Ints:

@@ -282,8 +282,7 @@ def _basis(directions: torch.Tensor) -> torch.Tensor:
     """Return (rank, width) an orthonormal basis of the span of directions of any lengths."""
     unit = nn.functional.normalize(directions.double(), dim=1)
     _, values, basis = torch.linalg.svd(unit, full_matrices=False)
-    spanned: torch.Tensor = basis[values > max(unit.shape) * torch.finfo(directions.dtype).eps]
-    return spanned
+    return basis[values > max(unit.shape) * torch.finfo(directions.dtype).eps]
 
 
 def _floats(name: str, values: Any, *n_dims: int) -> torch.Tensor:

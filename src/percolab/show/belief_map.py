@@ -68,8 +68,7 @@ def row_probability(corpus: Corpus, tokens: NDArray[np.int32], k: int) -> Floats
         start = forest.latent_start[latent]
         ends[..., start] += alone[..., c]
         ends[..., start + forest.latent_size[latent]] -= alone[..., c]
-    probability: Floats = np.clip(np.cumsum(ends, axis=-1)[..., :-1], 0, 1)
-    return probability
+    return np.clip(np.cumsum(ends, axis=-1)[..., :-1], 0, 1)
 
 
 def nested(corpus: Corpus, k: int) -> tuple[Ints, Ints]:

@@ -57,8 +57,7 @@ class StoredArray(LazyArray):
         finally:
             # After the reading, so that nothing read can be of another store; also after a fault, to say why.
             self._unchanged()
-        values: NDArray[Any] = part[rest]
-        return values
+        return part[rest]
 
     def read_into(self, start: int, out: NDArray[Any]) -> None:
         """Fill a C-contiguous array with the rows from `start` on, converted to its type."""

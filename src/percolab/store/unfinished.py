@@ -179,10 +179,7 @@ class Unfinished(Cells):
 
         metadata.attributes(self.source, self.location)  # a store opened for writing makes its directory
         place = locations.zarr_store(self.location)
-        group: zarr.Group = self._from_zarr(
-            lambda: zarr.open_group(place, mode="r+", zarr_format=3, use_consolidated=False)
-        )
-        return group
+        return self._from_zarr(lambda: zarr.open_group(place, mode="r+", zarr_format=3, use_consolidated=False))
 
     def _from_zarr(self, asked: Callable[[], Any]) -> Any:
         """Return the result of a call to Zarr, which reads more of a description than we check."""

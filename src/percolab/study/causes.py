@@ -117,16 +117,14 @@ class _Fitted:
     @property
     def sibling(self) -> torch.Tensor:
         """(width,) from the mean in the first context to the mean in the second."""
-        difference: torch.Tensor = self.values[1].mean(0) - self.values[0].mean(0)
-        return difference
+        return self.values[1].mean(0) - self.values[0].mean(0)
 
     @property
     def probe(self) -> torch.Tensor:
         """(width,) the linear discriminant of the two contexts."""
         centred = (self.values - self.values.mean(1, keepdim=True)).flatten(0, 1)
         factor = siblings.covariance_factor(centred, np.arange(len(centred)), centred.device)
-        direction: torch.Tensor = torch.cholesky_solve(self.sibling[:, None], factor)[:, 0]
-        return direction
+        return torch.cholesky_solve(self.sibling[:, None], factor)[:, 0]
 
     @property
     def learned(self) -> torch.Tensor:
@@ -221,8 +219,7 @@ def _subspace(name: str, fit: _Fitted, *, rng: np.random.Generator) -> torch.Ten
         return None
     if name == RANDOM:
         return torch.from_numpy(rng.standard_normal(fit.values.shape[-1]))
-    direction: torch.Tensor = getattr(fit, name)  # sibling, probe or learned
-    return direction
+    return getattr(fit, name)  # sibling, probe or learned
 
 
 def _moved_by(method: Any, fit: _Fitted) -> torch.Tensor:

@@ -196,8 +196,7 @@ class Cells:
 
     def read(self, cell: Cell[T]) -> T:
         """Return the result of a cell that is there."""
-        result: T = _typed(_load(self.file(cell), cell.kind)["values"], cell.kind)
-        return result
+        return _typed(_load(self.file(cell), cell.kind)["values"], cell.kind)
 
     def missing(self, cells: Iterable[Cell[Any]]) -> list[Cell[Any]]:
         """Return the cells that must be computed so that all that last are there, those that are needed first."""

@@ -36,8 +36,7 @@ def find_make(name: str) -> Callable[[Any, int], nn.Module]:
         raise ValueError(f"network must be a function that can be imported, got {name!r}: {one_line(error)}") from None
     if not callable(found):
         raise ValueError(f"network must be a function make(data, seed), got {name!r}")
-    made: Callable[[Any, int], nn.Module] = found
-    return made
+    return found
 
 
 def own_network(name: str, data: AnyData, seed: int) -> nn.Module:
@@ -45,8 +44,7 @@ def own_network(name: str, data: AnyData, seed: int) -> nn.Module:
     model: Any = find_make(name)(data, seed)
     if callable(getattr(model, "fit", None)):
         model.fit(data, seed)
-    found: nn.Module = model
-    return found
+    return model
 
 
 def with_fresh_weights(model: nn.Module, seed: int) -> nn.Module:

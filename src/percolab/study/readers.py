@@ -302,8 +302,7 @@ def as_reader(reader: Any) -> Reader | NetworkReader:
                     f"truth, about and since of readers must be left out of causal readers, got {reader!r}"
                 )
             given: dict[str, Any] = {"along": along.split(",")} if along else {} if is_causal else {"asked": asked}
-            usual: Reader | NetworkReader = READERS[name](reader, **given)
-            return usual
+            return READERS[name](reader, **given)
         if METHODS.get(spec.partition("@")[0], ("",))[0] in TRUTHFUL:
             raise ValueError(f"readers must make features of activations, got {reader!r}")
         try:
@@ -316,8 +315,7 @@ def as_reader(reader: Any) -> Reader | NetworkReader:
             f"readers must be names or objects, got the class {reader.__name__}: give {reader.__name__}(…)"
         )
     if hasattr(reader, "name") and any(callable(getattr(reader, name, None)) for name in ("read", "read_network")):
-        chosen: Reader | NetworkReader = reader
-        return chosen
+        return reader
     if callable(getattr(reader, "fit", None)) and callable(getattr(reader, "encode", None)):
         return Features(type(reader).__name__, lambda seed, device, width: copy.deepcopy(reader))
     raise ValueError(f"a reader must be a name, or have fit and encode, or name and read, got {type(reader).__name__}")

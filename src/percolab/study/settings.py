@@ -89,8 +89,7 @@ def training_of(data: str, scale: str = "paper") -> TrainConfig:
 
 def redrawn(recipe: R, draw: int) -> R:
     """Return the recipe of a draw: draw 0 is the recipe itself, draw d has every seed larger by d · `STEP`."""
-    drawn: R = recipe if draw == 0 else _shifted(recipe, draw * STEP)
-    return drawn
+    return recipe if draw == 0 else _shifted(recipe, draw * STEP)
 
 
 def _shifted(recipe: Any, shift: int) -> Any:

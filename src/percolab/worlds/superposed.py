@@ -121,8 +121,7 @@ def superposed_targets(
     """
     if recipe.product is not None:
         a, b = recipe.product
-        product: NDArray[Any] = of_factors[a][rows[:, a]] * of_factors[b][rows[:, b]]
-        return product
+        return of_factors[a][rows[:, a]] * of_factors[b][rows[:, b]]
     y: NDArray[Any] | None = None
     for k in recipe.relevant:
         term = of_factors[k][rows[:, k]]
@@ -154,8 +153,7 @@ class RemadeArray(LazyArray):
         return f"RemadeArray(shape={self.shape}, dtype={self.dtype})"
 
     def __getitem__(self, index: Any) -> NDArray[Any]:
-        part: NDArray[Any] = self._whole()[index]
-        return part
+        return self._whole()[index]
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
         whole = self._whole()

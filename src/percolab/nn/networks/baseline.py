@@ -45,8 +45,7 @@ class Neighbours:
     def mean(self, values: Floats) -> Floats:
         """Return the mean over each row's nearest other points of (k,) values, one for each pair."""
         n = self.nearest.size
-        means: Floats = np.bincount(self.row, values, n) / np.bincount(self.row, minlength=n)
-        return means
+        return np.bincount(self.row, values, n) / np.bincount(self.row, minlength=n)
 
 
 def baselines(
@@ -122,8 +121,7 @@ def _of_labels(X: Floats, y: Ints, split: Split, order: Ints, nearest: Neighbour
     by_regression[:, model[-1].classes_] = model.predict_proba(X[split.test])
 
     def smoothed(p: Floats) -> Floats:
-        logs: Floats = np.log((n * p + 1) / (n + n_classes))
-        return logs
+        return np.log((n * p + 1) / (n + n_classes))
 
     every = np.broadcast_to(smoothed(frequency), by_regression.shape)
     return {

@@ -147,8 +147,7 @@ def predictor(model: nn.Module) -> Callable[[NDArray[Any]], NDArray[Any]]:
 
     def predicted(X: NDArray[Any]) -> NDArray[Any]:
         out = predict(model, torch.from_numpy(np.require(X, np.float32, ("C", "W"))).to(device))
-        numbers: NDArray[Any] = (out.argmax(dim=1) if out.ndim > 1 else out).cpu().numpy()
-        return numbers
+        return (out.argmax(dim=1) if out.ndim > 1 else out).cpu().numpy()
 
     return predicted
 

@@ -37,8 +37,7 @@ class Embedding(nn.Module):
         n_positions, length = tokens.shape[1], self.positions.num_embeddings
         if n_positions > length:
             raise ValueError(f"tokens must have at most {length} positions, got {n_positions}")
-        embedded: torch.Tensor = self.tokens(tokens) + self.positions.weight[:n_positions]
-        return embedded
+        return self.tokens(tokens) + self.positions.weight[:n_positions]
 
 
 class Attention(nn.Module):
@@ -54,8 +53,7 @@ class Attention(nn.Module):
         """Return what attention adds to the residual stream (n, T, d_model)."""
         query, key, value = self.read(x).unflatten(-1, (3, self.n_heads, -1)).transpose(1, 3).unbind(2)
         mixed = functional.scaled_dot_product_attention(query, key, value, is_causal=True)
-        added: torch.Tensor = self.write(mixed.transpose(1, 2).flatten(2))
-        return added
+        return self.write(mixed.transpose(1, 2).flatten(2))
 
 
 class TransformerBlock(nn.Module):
@@ -78,8 +76,7 @@ class TransformerBlock(nn.Module):
         """Return the residual stream after this block."""
         attended = self.attention(self.attention_norm(x))
         change = self.narrow(self.hidden(self.widen(self.hidden_norm(x + attended))))
-        after: torch.Tensor = x + self.delta(attended + change)
-        return after
+        return x + self.delta(attended + change)
 
 
 class Transformer(nn.Module):
@@ -147,8 +144,7 @@ class Transformer(nn.Module):
         x = self.input(tokens)
         for block in self.blocks:
             x = block(x)
-        logits: torch.Tensor = self.output(self.norm(x))
-        return logits
+        return self.output(self.norm(x))
 
     def to_transformer_lens(self) -> Any:
         """Return a copy as a `TransformerBridge` of TransformerLens, with equal logits; needs the extra ``sae``.

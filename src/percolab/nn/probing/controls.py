@@ -126,8 +126,7 @@ def held_out(by_kind: ByKind) -> list[dict[str, Any]]:
 def pooled(errors: ProbeErrors, name: str) -> Floats:
     """Return (1 + draws,) relative errors of z and of its fresh draws, each latent counting alike."""
     k = errors.at("z") + errors.at("z_redrawn")
-    ratio: Floats = errors.mse(name)[:, k].sum(0) / errors.baseline[:, k].sum(0)
-    return ratio
+    return errors.mse(name)[:, k].sum(0) / errors.baseline[:, k].sum(0)
 
 
 def of_kinds(forest: Forest, by_protocol: Mapping[str, ByKind]) -> dict[str, pandas.DataFrame]:

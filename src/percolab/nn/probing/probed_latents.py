@@ -48,8 +48,7 @@ class Places:
     @property
     def level(self) -> Ints:
         """(n,) index of the last depth at which a sample has a probed latent, -1 for none."""
-        last: Ints = (self.where >= 0).sum(1) - 1
-        return last
+        return (self.where >= 0).sum(1) - 1
 
 
 def find_places(

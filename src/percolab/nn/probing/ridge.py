@@ -87,8 +87,7 @@ class Fit(NamedTuple):
     def predict(self, activations: Any, rows: Ints) -> Floats:
         """Return what the maps read from some rows of activations: (rows, k)."""
         parts = [a @ self.weight + self.intercept for _, a in blocks(activations, rows, self.weight.device)]
-        read: Floats = torch.cat(parts).cpu().numpy()
-        return read
+        return torch.cat(parts).cpu().numpy()
 
 
 class NormalEquations:

@@ -47,8 +47,7 @@ class Siblings:
     @property
     def size(self) -> Ints:
         """(P,) samples of the smaller sibling."""
-        smaller: Ints = np.minimum(*self.sizes)
-        return smaller
+        return np.minimum(*self.sizes)
 
     @property
     def place(self) -> Ints:
@@ -200,8 +199,7 @@ def _centre(A: Any, rows: Ints, device: torch.device) -> torch.Tensor:
 def separation(moments: Sums) -> Floats:
     """Return, for each pair, the squared distance of the groups' means over their summed variances."""
     distance = ((moments.means[0] - moments.means[1]) ** 2).sum(1)
-    result: Floats = (distance / moments.spreads.sum(0)).cpu().numpy()
-    return result
+    return (distance / moments.spreads.sum(0)).cpu().numpy()
 
 
 # ---------------------------------------------------------------------- a linear reading
@@ -219,8 +217,7 @@ def covariance_factor(A: Any, rows: Ints, device: torch.device) -> torch.Tensor:
         equations.add(a, a[:, :0])
     covariance = equations.covariance()
     covariance.diagonal().add_(SHRINKAGE * covariance.diagonal().mean() + 1e-12)
-    factor: torch.Tensor = torch.linalg.cholesky(covariance)
-    return factor
+    return torch.linalg.cholesky(covariance)
 
 
 def reading_accuracy(A: Any, factor: torch.Tensor, fit: Ready, held_out: Ready) -> Floats:
@@ -257,5 +254,4 @@ def reading_accuracy(A: Any, factor: torch.Tensor, fit: Ready, held_out: Ready) 
     share = lefts / held_out.counts
     accuracy = (share[0] + 1 - share[1]) / 2
     accuracy[~torch.isfinite(moments.spreads.sum(0))] = torch.nan
-    result: Floats = accuracy.cpu().numpy()
-    return result
+    return accuracy.cpu().numpy()

@@ -58,7 +58,7 @@ def build(data: bytes, n_trees: int, *, title: str, served: bool = False) -> str
     for figure in (_space(), *(_tree(k, n_trees) for k in range(n_trees))):
         document.add_root(figure)
     document.js_on_event("document_ready", CustomJS(code="percolabExplorer.start(cb_obj)"))
-    html: str = file_html(
+    return file_html(
         document,
         Resources(mode="inline"),
         title,
@@ -71,7 +71,6 @@ def build(data: bytes, n_trees: int, *, title: str, served: bool = False) -> str
             "n_trees": n_trees,
         },
     )
-    return html
 
 
 # ---------------------------------------------------------------------- figures

@@ -166,10 +166,9 @@ def build(data: bytes, *, title: str) -> str:
     """Return the page of packed data."""
     with needing("the explorer needs", "explore", "Bokeh"):
         from jinja2 import Template
-    html: str = Template(page.text("documents.html")).render(
+    return Template(page.text("documents.html")).render(
         title=title,
         style=style.css() + page.text("style.css") + page.text("documents.css"),
         script=page.script(SCRIPTS),
         data=base64.b64encode(data).decode(),
     )
-    return html

@@ -1,0 +1,17 @@
+from percolab.exports.frameworks import to_ray as to_ray
+from percolab.exports.frameworks import to_torch as to_torch
+from percolab.exports.frameworks import to_torch_stream as to_torch_stream
+from percolab.exports.hdf5 import read_hdf5 as read_hdf5
+from percolab.exports.hdf5 import to_hdf5 as to_hdf5
+from percolab.exports.release import Release as Release
+from percolab.exports.release import read_npz as read_npz
+from percolab.exports.release import to_npz as to_npz
+from percolab.exports.tables import read_csv as read_csv
+from percolab.exports.tables import read_huggingface as read_huggingface
+from percolab.exports.tables import read_parquet as read_parquet
+from percolab.exports.tables import to_csv as to_csv
+from percolab.exports.tables import to_huggingface as to_huggingface
+from percolab.exports.tables import to_parquet as to_parquet
+from percolab.loaders.torch_data import StreamingDataset as StreamingDataset
+from percolab.loaders.torch_data import TokenDataset as TokenDataset
+from percolab.loaders.torch_data import TorchDataset as TorchDataset
