@@ -57,6 +57,17 @@ def test_dir_shows_what_users_use(module):
         module.nothing  # noqa: B018
 
 
+def test_a_dataset_is_saved_by_a_process_that_asked_for_nothing_else(tmp_path):
+    code = f"import percolab as pl; pl.generate(n_points=50, dim=2, seed=1).save({str(tmp_path / 'a.zarr')!r})"
+    subprocess.run([sys.executable, "-c", code], check=True)
+    assert len(pl.load(tmp_path / "a.zarr")) == 50
+
+
+def test_importing_the_package_loads_nothing():
+    code = "import percolab, sys; print(*{'numpy', 'numba', 'zarr', 'scipy', 'torch'} & {*sys.modules})"
+    assert not subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout.strip()
+
+
 def test_public_modules_are_there_without_an_import_of_their_own():
     # A process each, as one module imports others; forked, as starting them takes most of a second.
     code = f"""if True:

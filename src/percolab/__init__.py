@@ -5,19 +5,13 @@ from percolab.ground import machine as machine  # first: it refuses machines on 
 # isort: split
 from percolab.ground.extras import stubbed
 
-_FORMERLY = {
+_LOW_LEVEL = "attachment cluster_of cluster_table cyclic_coalescent generate_rows node_paths split_forest targets"
+_FORMERLY = {name: f"engines.{name}" for name in _LOW_LEVEL.split()}
+_FORMERLY |= {
     "Cut": "Partition",
     "Made": "StoreReport",
     "Rows": "engines.GeneratedRows",
     "Table": "engines.ClusterTable",
-    "attachment": "engines.attachment",
-    "cluster_of": "engines.cluster_of",
-    "cluster_table": "engines.cluster_table",
-    "cyclic_coalescent": "engines.cyclic_coalescent",
-    "generate_rows": "engines.generate_rows",
-    "node_paths": "engines.node_paths",
-    "split_forest": "engines.split_forest",
-    "targets": "engines.targets",
 }
 
 __getattr__, __dir__, __all__ = stubbed(__name__, formerly=_FORMERLY)

@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.optimize import brentq
 from scipy.special import betaln, gammaln
 
 from percolab.ground.arrays import Floats
@@ -42,24 +41,6 @@ EXPONENTS = CriticalExponents()
 def bethe_threshold(degree: int) -> float:
     """Return p_c = 1/(z - 1), the percolation threshold of a Bethe lattice where every node has z neighbours."""
     return 1 / (check_integer("degree", degree, 3) - 1)
-
-
-def hypercubic_threshold(dim: int) -> float:
-    """Return p_c ≈ 1/(2d - 1): the Bethe lattice with z = 2d as an approximation of the hypercubic one."""
-    return bethe_threshold(2 * check_integer("dim", dim, 2))
-
-
-def bethe_strength(prob: float, degree: int) -> float:
-    """Return P, the probability that a node of a Bethe lattice is occupied and in an infinite cluster.
-
-    A branch is finite with probability Q, the smallest root of Q = 1 - p + p Q^(z-1), and P = p (1 - Q^z).
-    """
-    p, z = check_probability("prob", prob), check_integer("degree", degree, 3)
-    if p <= bethe_threshold(z):
-        return 0.0
-    # The other root is 1. Without it there remains p (1 + Q + … + Q^(z-2)) = 1.
-    finite = brentq(lambda q: float(np.polyval(np.full(z - 1, p), q)) - 1, 0.0, 1.0, xtol=1e-15)
-    return p * float(1 - finite**z)
 
 
 # ---------------------------------------------------------------------- cluster sizes
@@ -133,20 +114,6 @@ def _master_equation(n, p, expected):
         expected[1] += p - rate * expected[1]
 
 
-def expected_square_sum(n_points: int, create_prob: float = CRITICAL_CREATE_PROB) -> float:
-    """Return E[Σ s²] over all clusters after n points: n times the expected size of a random point's cluster.
-
-    It solves S(n+1) = (1 + a/n) S(n) + 1, S(1) = 1, with a = 2(1-p). At p = 1/3: -3n + 4 Γ(n+4/3) / (Γ(n) Γ(7/3)).
-    """
-    n, a = check_integer("n_points", n_points, 1), 2 * (1 - check_probability("create_prob", create_prob))
-    if a == 0:
-        return float(n)
-    if a == 1:
-        return n * float(np.sum(1 / np.arange(1, n + 1)))
-    growth = math.exp(math.lgamma(n + a) - math.lgamma(n) - math.lgamma(a))
-    return n / (1 - a) + growth / (a - 1)
-
-
 def _below_one(create_prob: float) -> float:
     p = check_probability("create_prob", create_prob)
     if p == 1:
@@ -208,16 +175,6 @@ def mean_distance(n_points: int) -> float:
     """Return the expected graph distance of two distinct random points, √(πn/2) - 4/3 + o(1)."""
     n = check_integer("n_points", n_points, 2)
     return float(distance_ccdf(np.arange(1, _reach(n) + 1), n).sum())
-
-
-def expected_height(n_points: int) -> float:
-    """Return √(2πn), the leading term of the height of a uniform tree from a random root (Rényi and Szekeres 1967)."""
-    return math.sqrt(2 * math.pi * check_integer("n_points", n_points, 1))
-
-
-def expected_diameter(n_points: int) -> float:
-    """Return (4/3) √(2πn), the leading term of the diameter of a uniform tree (Szekeres 1983)."""
-    return 4 / 3 * expected_height(n_points)
 
 
 def _reach(n: int) -> int:
@@ -283,20 +240,9 @@ def mean_depth(n_points: int) -> float:
     return float(np.sum((1 + 1 / k) * np.exp(_log_no_repetition(k, n))))
 
 
-def mean_depth_asymptotic(n_points: int) -> float:
-    """Return √(πn/2) + ½ ln(2n) + C/2 - 4/3 with Euler's constant C, which `mean_depth` approaches."""
-    n = check_integer("n_points", n_points, 1)
-    return math.sqrt(math.pi * n / 2) + depth_shift(n)
-
-
 def depth_shift(n_points: int) -> float:
     """Return ½ ln(2n) + C/2 - 4/3, C being Euler's constant: the mean depth less that of its Rayleigh limit."""
     return 0.5 * math.log(2 * n_points) + np.euler_gamma / 2 - 4 / 3
-
-
-def depth_variance(n_points: int) -> float:
-    """Return (2 - π/2) n, the leading term of the variance of a random point's depth."""
-    return (2 - math.pi / 2) * check_integer("n_points", n_points, 1)
 
 
 def rayleigh_cdf(x: ArrayLike) -> Floats:

@@ -17,7 +17,7 @@ from percolab.features.inputs import read_codes
 from percolab.ground.progress import silent
 from percolab.show import explore
 from percolab.show.cluster_picture import principal_components
-from percolab.show.explorer import data, planes, shown_features, trees
+from percolab.show.explorer import data, shown_features
 from percolab.show.explorer.packing import pack
 
 N = 400
@@ -99,7 +99,7 @@ def test_components_are_those_of_a_singular_value_decomposition(shape):
 
 def test_steps_are_finer_than_a_screen():
     places = np.random.default_rng(0).normal(size=(100, 3))
-    steps, low, step = planes.in_steps(places)
+    steps, low, step = data.in_steps(places)
     back = low + step * steps.reshape(3, -1).T
     assert np.abs(back - places).max() <= step.max() / 2 * (1 + 1e-9)
     assert (step < np.ptp(places, axis=0) / 65_000).all()
@@ -122,16 +122,16 @@ def test_components_of_latents_are_those_of_their_points(dataset):
 
 
 def test_few_latents_are_all_listed_and_many_by_concepts(dataset, monkeypatch):
-    listing = trees.list_latents(dataset.forest, 20)
+    listing = data.list_latents(dataset.forest, 20)
     np.testing.assert_array_equal(listing.latent, np.arange(dataset.forest.n_latents))
     np.testing.assert_array_equal(listing.latent[listing.concept], dataset.forest.concepts(20, 1))
-    monkeypatch.setattr(trees, "MOST_LISTED", 100)
-    monkeypatch.setattr(trees, "MOST_CONCEPTS", 10)
-    listing = trees.list_latents(dataset.forest, 4)
+    monkeypatch.setattr(data, "MOST_LISTED", 100)
+    monkeypatch.setattr(data, "MOST_CONCEPTS", 10)
+    listing = data.list_latents(dataset.forest, 4)
     assert listing.min_size > 4
     assert listing.latent.size <= 10
     np.testing.assert_array_equal(listing.latent, dataset.forest.concepts(listing.min_size, 1))
-    part = trees.list_latents(dataset.forest, 2, 7)
+    part = data.list_latents(dataset.forest, 2, 7)
     assert part.latent[0] == 7
     assert part.latent.max() < dataset.forest.descendants(7).stop
 

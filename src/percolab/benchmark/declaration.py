@@ -105,6 +105,7 @@ def cells(s: Settings[Options]) -> list[Cell[Any]]:
     asked |= {name: value for name, value in named.items() if name != "seeds"}  # more networks go on from fewer
     found: list[Cell[Any]] = [] if s.options.activations else [networks]
     entries = [entry(name, s.options.budget) for name in s.asked]
+    compared = (TRAINED,) if n_factors(s.recipe) > 1 else (TRAINED, UNTRAINED)  # by endpoints
     for which in (*representations(s), Representation(TRUTH)):
         needs = (networks,) if which.role in (TRAINED, RENORMED) and not s.options.activations else ()
         for one in entries:
@@ -113,14 +114,9 @@ def cells(s: Settings[Options]) -> list[Cell[Any]]:
             own = {**asked, "method": one.name, "options": one.options, "source": source(one)}
             own = json.loads(json.dumps({**own, "representation": which.name}))
             make, how = partial(judge, which, one), {"on": Subject, "made_from": own, "stage": one.name, "gpus": GPUS}
-            how["rank"] = 2 if one.name not in CONFIRMATORY else int(which.role not in _asked_about(s))
+            how["rank"] = 2 if one.name not in CONFIRMATORY else int(which.role not in compared)
             found.append(cell_of(s, f"{which.name}/{one.slug}", Columns, make, *needs, **how))
     return found
-
-
-def _asked_about(s: Settings[Options]) -> tuple[str, ...]:
-    """Return the roles of networks that endpoints compare."""
-    return (TRAINED,) if n_factors(s.recipe) > 1 else (TRAINED, UNTRAINED)
 
 
 def measured_in(s: Settings[Options], results: Results) -> list[Measured]:

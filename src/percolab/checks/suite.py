@@ -149,7 +149,13 @@ class Verification:
         with style.sheet():
             body = [_p_values(self.checks), *_tables(self.checks)]
             body += [pages.definitions(DEFINITIONS), pages.heading("A figure for each law")]
-            body += [pages.grid(panel(check.draw, _caption(check)) for check in self.checks if check.draw is not None)]
+            body += [
+                pages.grid(
+                    panel(check.draw, f"{check.law}: {check.verdict}. {check.note}")
+                    for check in self.checks
+                    if check.draw is not None
+                )
+            ]
         target.parent.mkdir(parents=True, exist_ok=True)
         lead = f"{self.subject or 'Data without a name'}. percolab {__version__}."
         look = "good" if self.passed else "bad"

@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import numpy as np
@@ -136,7 +137,8 @@ class SampleSet(Lazy):
         sync
             Have everything on the disk before it is at its path, so that not even a power cut leaves half.
         """
-        _SAVE[0](self, path, overwrite=overwrite, sync=sync)
+        store = import_module("percolab.store.commit")  # it stands on this module
+        store.save(self, path, overwrite=overwrite, sync=sync)
 
 
 def vouch(samples: Kind) -> Kind:
@@ -147,15 +149,6 @@ def vouch(samples: Kind) -> Kind:
     names = [field.name for field in fields(type(samples)) if "_read" not in samples.__dict__]  # type: ignore[arg-type]
     samples.__dict__.update({name: locked(getattr(samples, name)) for name in names}, _vouched=True)
     return samples
-
-
-Save = Callable[..., None]  #: Writes a dataset or a world to a path or a URL: called with both, `overwrite` and `sync`.
-_SAVE: list[Save] = []
-
-
-def save_with(save: Save) -> None:
-    """Set the function that `SampleSet.save` calls. The store imports this module, so it registers itself here."""
-    _SAVE[:] = [save]
 
 
 @dataclass(frozen=True, eq=False)

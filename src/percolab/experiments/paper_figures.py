@@ -372,10 +372,7 @@ def power(found: Mapping[str, Any], held_out: Sequence[Mapping[str, Any]], title
 
 
 def training(
-    history: pandas.DataFrame,
-    shorter: pandas.DataFrame | None,
-    lines: Mapping[str, float],
-    title: str,
+    history: pandas.DataFrame, shorter: pandas.DataFrame | None, lines: Mapping[str, float], title: str
 ) -> Figure:
     """R² by epoch, means over networks, bands the range over seeds."""
     with style.sheet():

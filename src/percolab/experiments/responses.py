@@ -149,8 +149,7 @@ def forward_from(model: ResidualMLP, layer: str, h: torch.Tensor) -> torch.Tenso
     first = 0 if layer == "input" else int(layer.removeprefix("blocks.")) + 1
     for block in list(model.blocks)[first:]:
         h = block(h)
-    prediction: torch.Tensor = model.output(h)
-    return prediction.squeeze(-1)
+    return model.output(h).squeeze(-1)
 
 
 def streams(model: ResidualMLP) -> list[str]:

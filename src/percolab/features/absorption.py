@@ -25,7 +25,7 @@ from percolab.features.pairs import Pairs
 from percolab.features.thresholds import GOOD
 from percolab.ground.arrays import Floats, Ints
 from percolab.ground.compiled import kernel
-from percolab.ground.parallel import Task, run
+from percolab.ground.parallel import run
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,8 +65,7 @@ def find_absorbers(firing: Firing, concepts: Concepts, pairs: Pairs, threads: in
     first = np.searchsorted(member, np.arange(firing.fired.size + 1))
     where = deepest, by, second = tuple(np.full(firing.n_rows, -1, np.int64) for _ in range(3))
     given = first, lowest, concepts.start, concepts.stop, concepts.upper, firing, *where
-    tasks: list[Task] = [(_cover, (*ends, *given)) for ends in even_ranges(bits.words_for(firing.n_rows), threads)]
-    run(tasks, threads)
+    run([(_cover, (*ends, *given)) for ends in even_ranges(bits.words_for(firing.n_rows), threads)], threads)
     return Absorbers(first, lowest, deepest, by, second)
 
 
@@ -85,8 +84,7 @@ def on_rows(
     # Large concepts are listed beside each other, so each task takes them from the whole list.
     step = TASKS_PER_THREAD * threads
     shares = (np.ascontiguousarray(np.flatnonzero(asked)[i::step]) for i in range(step))
-    tasks: list[Task] = [(_covered_by_own, (share, *given)) for share in shares]
-    run(tasks, threads)
+    run([(_covered_by_own, (share, *given)) for share in shares], threads)
     size = concepts.size
     absorbed = covered - on_own  # where the concept's own feature is silent, absorbers are others
     silent, fires = (size - matches.hits) / size, (absorbed + on_own_by_others) / size

@@ -48,9 +48,7 @@ def chance(firing: Firing, truth: ConceptIntervals, draws: int, seed: int, threa
     return best.max(axis=1)
 
 
-def _by_document(
-    truth: ConceptIntervals,
-) -> tuple[Ints, Ints, Ints, NDArray[np.uint32]]:
+def _by_document(truth: ConceptIntervals) -> tuple[Ints, Ints, Ints, NDArray[np.uint32]]:
     """Return rows in the order of their documents.
 
     These are, for each position, its place in that order and which document it is in; where each document begins, then

@@ -85,10 +85,7 @@ def _dense_blocks(codes: DenseCodes, order: Ints, threshold: Floats, threads: in
         limit = round_down(threshold[lo:hi], values.dtype)
         packed, bad = np.empty((hi - lo, n_words), np.uint64), np.zeros(len(starts), np.bool_)
         tasks: list[Task] = [
-            (
-                _pack_rows,
-                (values, first, order, w, min(w + PACKED_WORDS, n_words), limit, packed, bad[i : i + 1]),
-            )
+            (_pack_rows, (values, first, order, w, min(w + PACKED_WORDS, n_words), limit, packed, bad[i : i + 1]))
             for i, w in enumerate(starts)
         ]
         run(tasks, threads)

@@ -194,13 +194,8 @@ class ICA(_Components):
 
     def fit(self, activations: Any) -> Self:
         """Find the components."""
-        model = _sklearn("decomposition").FastICA(
-            self.n_components,
-            random_state=self.seed,
-            max_iter=self.max_iterations,
-            tol=self.tolerance,
-            whiten="unit-variance",
-        )
+        how = {"random_state": self.seed, "max_iter": self.max_iterations, "tol": self.tolerance}
+        model = _sklearn("decomposition").FastICA(self.n_components, whiten="unit-variance", **how)
         self._model = self._fit(model, activations)
         return self._decode_by(self._model.mixing_.T, self._model.mean_)
 

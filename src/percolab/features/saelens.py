@@ -210,8 +210,7 @@ class Unhindered:
         codes = torch.zeros_like(dead).scatter(-1, places, values.masked_fill(values.isneginf(), 0.0))
         decoded: torch.Tensor = act_times_W_dec(codes, self.W_dec, self.cfg.rescale_acts_by_decoder_norm)
         missed = (sae_in - sae_out).detach()
-        weight: float = self.cfg.aux_loss_coefficient
-        return weight * share * (decoded - missed).pow(2).sum(-1).mean()
+        return self.cfg.aux_loss_coefficient * share * (decoded - missed).pow(2).sum(-1).mean()
 
     @torch.no_grad()
     def update_topk_threshold(self, acts_topk: torch.Tensor) -> None:

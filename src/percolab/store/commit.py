@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from percolab.dataset.dataset import Dataset, save_with
+from percolab.dataset.dataset import Dataset
 from percolab.ground import files
 from percolab.ground.progress import Progress, silent
 from percolab.store import exclusion, locations, metadata, schema, unfinished
@@ -52,9 +52,6 @@ def save(
             put(partial, target, overwrite=overwrite, sync=sync)
         except FileExistsError as fault:
             raise FileExistsError(f"{fault}; the new dataset is kept at {str(_keep(partial, target))!r}") from fault
-
-
-save_with(save)
 
 
 def _keep(complete: Path, target: Path) -> Path:

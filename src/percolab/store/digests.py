@@ -141,6 +141,5 @@ class Cells(ABC):
             return f"{cell[0]} cell {cell[1]} is not written"
         blocks = zip(self.blocks(*cell), record, strict=False)  # a record may be longer than the last cell needs
         return next(
-            (said for (name, block), digest in blocks if (said := block_fault(self.chunks(name), block, digest))),
-            None,
+            (said for (name, block), digest in blocks if (said := block_fault(self.chunks(name), block, digest))), None
         )

@@ -77,7 +77,8 @@ def is_free(location: Location) -> bool:
     """Tell whether nothing is at a location, but for what a writer left that was killed as it began."""
     path, url = local_path(location), os.fspath(location)
     if path is not None:
-        return not os.path.lexists(path) or (path.is_dir() and all(map(_left_by_a_beginner, path.iterdir())))
+        names = [file.name for file in path.iterdir()] if path.is_dir() else [""]
+        return not os.path.lexists(path) or all(n.startswith("zarr.") and TEMPORARY.fullmatch(n) for n in names)
     if objects.handles(url):
         return all(key.startswith(LOCK) for key, _ in objects.sizes(url))
     system, root = file_system(location)
@@ -93,7 +94,3 @@ def n_bytes(location: Location) -> int:
         return sum(size for _, size in objects.sizes(url))
     system, root = file_system(location)
     return int(system.du(root))
-
-
-def _left_by_a_beginner(file: Path) -> bool:
-    return file.name.startswith("zarr.") and TEMPORARY.fullmatch(file.name) is not None

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from percolab.corpora.collection import DocumentRange
-from percolab.engines import memory_needs
+from percolab.engines import generated
 from percolab.engines.native import large_clusters, rows
 from percolab.engines.native.rows import ClusterTable
 from percolab.ground import files, memory, parallel, version
@@ -215,7 +215,7 @@ def _check_memory(recipe: AnyRecipe, n_rows: int, shards: int, workers: int) -> 
     n_cells = -(-n_rows // cell)
     largest = min(n_rows, -(-n_cells // shards) * cell)
     if isinstance(recipe, Recipe):
-        per_worker = memory_needs.of_arrays(largest + 2 * large_clusters.limb_rows(recipe), recipe)
+        per_worker = generated.bytes_of_arrays(largest + 2 * large_clusters.limb_rows(recipe), recipe)
     else:
         per_worker = largest * recipe.corpus.length * WORK_BYTES
     what = f"shards must be small enough for memory, so more, or workers fewer: {workers} workers need about"

@@ -106,12 +106,19 @@ def _pairs(view: View, asked: Positions, min_size: int | None) -> _Pairs:
 
 
 @dataclass(frozen=True, eq=False)
-class Separation:
+class _OfSiblings:
+    """What is asked of siblings."""
+
+    name: str
+    asked: Positions = EVERY
+    min_size: int | None = None  #: fewest rows of a sibling, of all rows; None: 20 test rows
+
+
+@dataclass(frozen=True, eq=False)
+class Separation(_OfSiblings):
     """Squared distance of sibling concepts' mean activations over their summed variances, on test rows."""
 
     name: str = "separation"
-    asked: Positions = EVERY
-    min_size: int | None = None  #: fewest rows of a sibling, of all rows; None: 20 test rows
 
     def read(self, view: View, A: torch.Tensor, seed: int) -> list[Reading]:
         """Return the separation of every pair of siblings."""
@@ -121,12 +128,10 @@ class Separation:
 
 
 @dataclass(frozen=True, eq=False)
-class Accuracy:
+class Accuracy(_OfSiblings):
     """How often a linear reading, fitted on training rows, tells test rows of two siblings apart; chance is 0.5."""
 
     name: str = "accuracy"
-    asked: Positions = EVERY
-    min_size: int | None = None  #: fewest rows of a sibling, of all rows; None: 20 test rows
 
     def read(self, view: View, A: torch.Tensor, seed: int) -> list[Reading]:
         """Return the accuracy of every pair of siblings."""

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from percolab.dataset.dataset import Dataset, construct, vouch
-from percolab.engines import memory_needs
+from percolab.engines import generated
 from percolab.ground import memory, parallel
 from percolab.ground.progress import Progress, shown
 from percolab.ground.validation import check_choice, check_keywords
@@ -167,7 +167,7 @@ def _require_memory(recipe: Superposition) -> None:
     """Raise MemoryError, in one line, if what is certain to be needed is not there."""
     sizes = [f.n_points if f.min_cluster_size == 1 or f.mode == "one_cluster" else 0 for f in recipe.factors]
     sample = recipe.dim * np.dtype(recipe.dtype).itemsize + 8 * (1 + len(sizes))
-    truths = sum(sizes) * (memory_needs.FOREST_BYTES + memory_needs.VALUE_BYTES)
+    truths = sum(sizes) * (generated.FOREST_BYTES + generated.VALUE_BYTES)
     largest_X = max(n * f.dim * np.dtype(f.dtype).itemsize for n, f in zip(sizes, recipe.factors, strict=True))
     what = f"factors must fit in memory: {len(sizes)} of {max(sizes):,} points or less need about"
     memory.require(sizes[0] * sample + truths + largest_X, what)

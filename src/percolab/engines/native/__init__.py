@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from percolab.engines import memory_needs
+from percolab.engines import generated
 from percolab.engines.cluster_growth import attach_keyed, follow_to_founder
 from percolab.engines.clusters import Clusters
 from percolab.engines.generated import Arrays
@@ -35,12 +35,12 @@ ALONE = 1 << 18  #: Points whose clusters one thread finds before another is wor
 
 def build(recipe: Recipe, threads: int, progress: Progress) -> Arrays:
     """Make the dataset of a recipe."""
-    memory_needs.require(memory_needs.before_clusters(recipe), recipe)
+    generated.require_memory(generated.bytes_before_clusters(recipe), recipe)
     if recipe.mode == "random_graph":
         return _build_graph(recipe, threads, progress)
     with ahead("engines.native", np.dtype(recipe.dtype).name, threads=threads) as wait_for_kernels:
         clusters = find_clusters(recipe, threads)
-        memory_needs.require(memory_needs.of_arrays(clusters.n_points, recipe), recipe)
+        generated.require_memory(generated.bytes_of_arrays(clusters.n_points, recipe), recipe)
         # Waking a thread takes as long as making some hundred points. Powers of two, since threads are kept by number.
         threads = min(threads, 1 << (clusters.n_points // GROUP).bit_length())
         graph = np.uint64(recipe.seeds.graph)
@@ -72,7 +72,7 @@ def _build_graph(recipe: Recipe, threads: int, progress: Progress) -> Arrays:
     forest = graph_process.grow_graph(recipe.n_points, recipe.mean_degree or 0.0, np.uint64(recipe.seeds.graph))
     forest = forest.largest(int(np.count_nonzero(forest.cluster_size >= recipe.min_cluster_size)))
     progress("graph", recipe.n_points, recipe.n_points)
-    memory_needs.require(memory_needs.of_arrays(forest.n_points, recipe), recipe)
+    generated.require_memory(generated.bytes_of_arrays(forest.n_points, recipe), recipe)
     return _fill(recipe, forest, growth.of_forest(forest), threads, progress)
 
 

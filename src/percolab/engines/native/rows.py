@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from percolab.engines import memory_needs
+from percolab.engines import generated
 from percolab.engines.clusters import Clusters
 from percolab.engines.native import births, find_clusters, growth, large_clusters
 from percolab.engines.native.large_clusters import Crown
@@ -97,33 +97,35 @@ def cluster_table(recipe: Recipe, *, threads: int | None = None, progress: Progr
     if recipe.engine != "native":
         raise ValueError(f"recipe.engine must be 'native' to make parts of a dataset, got {recipe.engine!r}")
     recipe.require_plain("to make parts of a dataset")
-    memory_needs.require(memory_needs.of_table(recipe, large_clusters.limb_rows(recipe)), recipe)
+    generated.require_memory(generated.bytes_of_table(recipe, large_clusters.limb_rows(recipe)), recipe)
     count = parallel.thread_count(threads)
     clusters = find_clusters(recipe, count)
     return ClusterTable(recipe, clusters, large_clusters.cut(recipe, clusters, count, progress))
 
 
 @dataclass(frozen=True, eq=False)
-class Points:
-    """What makes a range of rows: X, y, point_z and point_id."""
+class _Part:
+    """A range of rows or latents of the dataset, and what it is made of."""
 
     lo: int
     hi: int
     first_row: int  #: row of the dataset at which the stand starts
     stand: Stand
+
+
+@dataclass(frozen=True, eq=False)
+class Points(_Part):
+    """What makes a range of rows: X, y, point_z and point_id."""
+
     entries: Entries
     limb_above: NDArray[np.float64]
     point_id: NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False)
-class Latents:
+class Latents(_Part):
     """What makes a range of latents: left_size, bond and latent_z."""
 
-    lo: int
-    hi: int
-    first_row: int  #: row of the dataset at which the stand starts
-    stand: Stand
     #: number in the dataset of the first latent of each limb, and of the whole clusters that follow
     stand_latent: NDArray[np.int64]
     crown_latent: NDArray[np.int64]  #: latents above limbs that are in the range, and their columns

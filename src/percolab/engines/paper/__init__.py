@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from percolab.engines import embedding, memory_needs
+from percolab.engines import embedding, generated
 from percolab.engines.cluster_growth import attachment
 from percolab.engines.clusters import Clusters, batches
 from percolab.engines.generated import Arrays
@@ -43,9 +43,9 @@ def build(recipe: Recipe, threads: int, progress: Progress) -> Arrays:
     """Make the dataset of a recipe."""
     if recipe.n_points >= coalescent.SIZE_LIMIT:
         raise ValueError(f"n_points must be below 2**31 with engine='paper', got {recipe.n_points}")
-    memory_needs.require(memory_needs.before_clusters(recipe), recipe)
+    generated.require_memory(generated.bytes_before_clusters(recipe), recipe)
     clusters = find_clusters(recipe)
-    memory_needs.require(memory_needs.of_arrays(clusters.n_points, recipe), recipe)
+    generated.require_memory(generated.bytes_of_arrays(clusters.n_points, recipe), recipe)
     arrays, split_rows = grow(recipe.seeds, clusters, recipe.dim, recipe.dtype, threads, progress)
     parallel.run(_draw_and_walk(recipe, clusters, arrays, split_rows, threads, progress), threads)
     return arrays
@@ -121,12 +121,7 @@ def _grow_clusters(
 
 
 def _draw_and_walk(
-    recipe: Recipe,
-    clusters: Clusters,
-    arrays: Arrays,
-    split_rows: NDArray[np.int32],
-    threads: int,
-    progress: Progress,
+    recipe: Recipe, clusters: Clusters, arrays: Arrays, split_rows: NDArray[np.int32], threads: int, progress: Progress
 ) -> Iterator[parallel.Task]:
     """Draw every direction, in order of birth, and yield what walks each cluster once its directions are there."""
     embed = pcg64.root_pool(recipe.seeds.embed)

@@ -43,8 +43,7 @@ class Block(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Return the residual stream after this block."""
-        change: torch.Tensor = self.delta(self.narrow(self.hidden(self.widen(x))))
-        return x + change
+        return x + self.delta(self.narrow(self.hidden(self.widen(x))))
 
 
 class ResidualMLP(nn.Module):

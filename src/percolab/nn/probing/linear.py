@@ -63,11 +63,8 @@ class LinearProbe:
         weights, intercept = torch.from_numpy(self.weights), torch.from_numpy(self.intercept)
         return Fit(weights, intercept, intercept).predict(activations, np.arange(len(activations)))
 
-    def _control(self) -> str:
-        return "fresh" if "fresh" in self.draws else "permuted"
-
     def __repr__(self) -> str:
-        control = self._control()
+        control = "fresh" if "fresh" in self.draws else "permuted"
         scored = f"{self.measure} {self.table['score'].mean():.3f}"
         return f"LinearProbe({self._what()}: {scored}, {control} {self.table[control].mean():.3f})"
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -10,14 +10,24 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from percolab.ground.arrays import Ints
+from percolab.ground.arrays import Floats, Ints
 from percolab.ground.progress import Progress, silent
-from percolab.show.explorer import planes, shown_features, trees
+from percolab.model.forest import Forest
+from percolab.show.cluster_picture import principal_components
+from percolab.show.explorer import shown_features
 from percolab.show.explorer.shown_features import Features
 from percolab.worlds.superposed import AnyDataset, Superposed, Truth, truth
 
 MOST_PLANE_ROWS = 400_000  #: Points of all sets of components together, six bytes each.
 READ_ROWS = 1 << 14  #: Rows of X that are read at a time.
+MOST_LISTED = 200_000  #: Latents up to which all are listed; of more, concepts only.
+MOST_CONCEPTS = 20_000  #: Concepts of a tree; where there are more, those of more points are taken.
+#: A latent gets components of its own if it has at most this share of the points of the nearest one above that has.
+VIEW_RATIO = 1 / 2
+FEWEST_SEEN = 30  #: Points that a latent needs for components of its own.
+AXES = 3
+#: Steps of a coordinate between its least and its largest: finer than a screen, even enlarged a hundred times.
+STEPS = 2**16 - 1
 
 Predict = Callable[[NDArray[Any]], Any]  #: Gives the prediction for rows of X.
 
@@ -63,15 +73,15 @@ def overview(subject: Subject, progress: Progress) -> dict[str, Any]:
     samples, total = subject.sample()
     X = read(subject.dataset.X, samples, progress)
     truths = subject.truths
-    listings = [trees.list_latents(one.forest, subject.min_size) for one in truths]
+    listings = [list_latents(one.forest, subject.min_size) for one in truths]
     sets = _sets(truths, listings, samples)
     found = {
         "name": subject.name,
         "lead": _lead(subject.dataset),
         "seed": subject.seed,
-        "planes": planes.packed(planes.that_fit(X, sets, max(MOST_PLANE_ROWS, 2 * samples.size), progress)),
+        "planes": components(sets_that_fit(X, sets, max(MOST_PLANE_ROWS, 2 * samples.size), progress)),
         "trees": [
-            trees.columns(one, listing) | _about(subject.dataset, k)
+            tree_columns(one, listing) | _about(subject.dataset, k)
             for k, (one, listing) in enumerate(zip(truths, listings, strict=True))
         ],
     }
@@ -83,8 +93,8 @@ def part(subject: Subject, factor: int, latent: int) -> dict[str, Any]:
     samples, total = subject.sample(factor, latent)
     X = read(subject.dataset.X, samples)
     one = subject.truths[factor]
-    listing = trees.list_latents(one.forest, 2, latent)
-    found = {"planes": planes.packed([(factor, latent, X)]), "factor": factor, "tree": trees.columns(one, listing)}
+    listing = list_latents(one.forest, 2, latent)
+    found = {"planes": components([(factor, latent, X)]), "factor": factor, "tree": tree_columns(one, listing)}
     return found | points(subject, samples, total, X)
 
 
@@ -110,19 +120,119 @@ def read(X: Any, rows: Ints, progress: Progress = silent) -> NDArray[Any]:
     return out
 
 
+# ---------------------------------------------------------------------- trees
+
+
+@dataclass(frozen=True, eq=False)
+class Listing:
+    """Latents of a hierarchy, in preorder, and those among them that are concepts."""
+
+    latent: Ints
+    concept: NDArray[np.bool_]
+    min_size: int  #: fewest points of a concept
+
+
+def list_latents(forest: Forest, min_size: int, below: int | None = None) -> Listing:
+    """Return the latents to show of a forest, or of what is below one of its latents, itself included.
+
+    All of them where there are few. Otherwise concepts, of twice as many points until there are few enough.
+    """
+    first, end = (0, forest.n_latents) if below is None else (below, forest.descendants(below).stop)
+    least = min_size
+    while True:
+        concepts = forest.concepts(least, 1)
+        concepts = concepts[(concepts >= first) & (concepts < end)]
+        if concepts.size <= MOST_CONCEPTS:
+            break
+        least *= 2
+    if end - first <= MOST_LISTED:
+        latent = np.arange(first, end)
+        return Listing(latent, np.isin(latent, concepts), least)
+    latent = concepts if below is None else np.union1d(concepts, [below])
+    return Listing(latent, np.ones(latent.size, np.bool_), least)
+
+
+def tree_columns(truth: Truth, listing: Listing) -> dict[str, Any]:
+    """Return the listed latents as columns."""
+    forest, latent = truth.forest, listing.latent
+    return {
+        "latent": latent,
+        "start": forest.latent_start[latent],
+        "size": forest.latent_size[latent],
+        "depth": forest.latent_depth[latent],
+        "z": np.asarray(truth.latent_z[latent], np.float32),
+        "concept": listing.concept,
+        "min_size": listing.min_size,
+        "n_rows": forest.n_points,
+        "n_latents": forest.n_latents,
+        "n_clusters": forest.n_clusters,
+        "cluster_start": forest.cluster_start[: np.count_nonzero(forest.cluster_size > 1) + 1],
+    }
+
+
+def seen_alone(forest: Forest, listing: Listing) -> Ints:
+    """Return the latents that get components of their own, the largest first."""
+    least = max(listing.min_size, FEWEST_SEEN)
+    chosen = forest.concepts(least, VIEW_RATIO)
+    chosen = chosen[forest.latent_size[chosen] < forest.n_points]
+    return chosen[np.argsort(-forest.latent_size[chosen], kind="stable")]
+
+
+# ---------------------------------------------------------------------- principal components
+
+
+def in_steps(places: Floats) -> tuple[NDArray[np.uint16], Floats, Floats]:
+    """Return coordinates (n, 3) as whole steps, column after column, with the least of each and the size of a step."""
+    low = places.min(axis=0, initial=np.inf) if len(places) else np.zeros(AXES)
+    high = places.max(axis=0, initial=-np.inf) if len(places) else np.zeros(AXES)
+    step = np.where(high > low, (high - low) / STEPS, 1.0)
+    return np.rint((places - low) / step).astype(np.uint16).T.ravel(), low, step
+
+
+def components(sets: Iterable[tuple[int, int, NDArray[Any]]]) -> dict[str, Any]:
+    """Return the components of sets of points (factor, latent, X), as they are sent to the page; latent -1: of all.
+
+    `scale` has nine numbers per set: the least, the step and the share of each component.
+    """
+    names, counts, scales, values = [], [], [], []
+    for factor, latent, X in sets:
+        places, share = principal_components(X, AXES)
+        steps, low, step = in_steps(places)
+        names.append((factor, latent))
+        counts.append(len(X))
+        scales.append(np.concatenate([low, step, share]))
+        values.append(steps)
+    factors, latents = np.array(names, np.int64).T
+    columns = {"factor": factors, "latent": latents, "first": np.cumsum([0, *counts[:-1]]), "count": np.array(counts)}
+    return columns | {"scale": np.concatenate(scales), "values": np.concatenate(values)}
+
+
+def sets_that_fit(
+    X: NDArray[Any], sets: Sequence[tuple[int, int, Ints]], most_rows: int, progress: Progress
+) -> Iterator[tuple[int, int, NDArray[Any]]]:
+    """Yield all points, then sets of them (factor, latent, rows of X) in their order, those for which there is room."""
+    yield 0, -1, X
+    used = len(X)
+    for i, (factor, latent, rows) in enumerate(sets):
+        if used + rows.size <= most_rows:
+            used += rows.size
+            yield factor, latent, X[rows]
+        progress("components", i + 1, len(sets))
+
+
 # ---------------------------------------------------------------------- parts
 
 
-def _sets(truths: list[Truth], listings: list[trees.Listing], samples: Ints) -> list[tuple[int, int, Ints]]:
+def _sets(truths: list[Truth], listings: list[Listing], samples: Ints) -> list[tuple[int, int, Ints]]:
     """Return the latents that get components of their own, with their points among those drawn."""
     sets = []
     for k, (one, listing) in enumerate(zip(truths, listings, strict=True)):
         rows = one.rows[samples]
         order = np.argsort(rows, kind="stable")
-        for latent in trees.seen_alone(one.forest, listing).tolist():
+        for latent in seen_alone(one.forest, listing).tolist():
             inside = one.forest.points_of(latent)
             lo, hi = np.searchsorted(rows[order], [inside.start, inside.stop])
-            if hi - lo >= trees.FEWEST_SEEN:
+            if hi - lo >= FEWEST_SEEN:
                 sets.append((k, latent, np.sort(order[lo:hi])))
     return sorted(sets, key=lambda one: -one[2].size)
 
