@@ -1,9 +1,11 @@
 """Kernels have no types that a checker reads, so this reads the code: every kernel is called, with what it takes."""
 
 import ast
+from importlib import import_module
 from pathlib import Path
 
 import pytest
+from numba.core.errors import TypingError
 
 PACKAGE = Path(__file__).parents[1] / "src" / "percolab"
 DECORATORS = ("kernel", "inlined")
@@ -79,3 +81,18 @@ def test_every_kernel_is_used():
 def test_a_wrong_call_is_seen(call, monkeypatch):
     monkeypatch.setitem(KERNELS, "percolab.planted._prefixes", ["values", "start"])
     assert wrong("percolab.planted._prefixes", ast.parse(call).body[0].value)
+
+
+@pytest.mark.slow
+def test_every_kernel_refuses_what_is_neither_a_number_nor_an_array():
+    accepted = []
+    for name, arguments in KERNELS.items():
+        module, _, function = name.rpartition(".")
+        kernel = getattr(import_module(module), function)
+        try:
+            kernel(*["text"] * len(arguments))
+        except TypingError as fault:
+            assert "Failed in nopython mode" in str(fault)
+        else:
+            accepted.append(name)
+    assert [name for name in accepted if KERNELS[name]] == []
