@@ -31,7 +31,7 @@ WALKS = {
         "store.byte_sources",
     ),
     "`percolab represent`: data become a verdict": (
-        "cli.experiments", "experiments.runs", "study.experiment", "study.networks", "nn.training.training",
+        "cli.experiments", "experiments.runs", "study.experiment", "study.material", "nn.training.training",
         "nn.networks.model",
     ),
 }  # fmt: skip
