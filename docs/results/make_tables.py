@@ -353,7 +353,7 @@ def benchmark_methods(task: str) -> str:
     tables = []
     for titles in SHOWN:
         kept = [i for i, title in enumerate(found["head"]) if title in titles]
-        rows = [[f"`{row[0]}`", *(row[i] for i in kept)] for row in found["rows"]]
+        rows = [[row[0], *(row[i] for i in kept)] for row in found["rows"]]
         tables.append(table(["method", *(found["head"][i] for i in kept)], [row for row in rows if any(row[1:])]))
     return "\n\n".join(tables)
 
