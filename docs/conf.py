@@ -166,12 +166,10 @@ def _keep_intervals_whole(app: Sphinx, tree: nodes.document) -> None:
     """Keep ± and the number after it on one line of a narrow table, and where there is room (a to b) too."""
     for cell in tree.findall(nodes.entry):
         for text in list(cell.findall(nodes.Text)):
-            parts = re.split(r"(\(-?[\d.]+ to -?[\d.]+\))", text.replace("± ", "±\u00a0"))
-            whole = [
-                nodes.inline("", part, classes=["interval"]) if i % 2 else nodes.Text(part)
-                for i, part in enumerate(parts)
-            ]
-            text.parent.replace(text, whole)
+            if "± " in text:
+                text.parent.replace(text, nodes.Text(text.replace("± ", "±\u00a0")))
+            elif found := re.fullmatch(r"(\S+ )(\(\S+ to \S+\))", text):
+                text.parent.replace(text, [nodes.Text(found[1]), nodes.inline("", found[2], classes=["interval"])])
 
 
 def _split_wide_tables(app: Sphinx, tree: nodes.document) -> None:
