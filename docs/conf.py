@@ -51,6 +51,7 @@ nb_execution_timeout = 300
 nb_execution_raise_on_error = True
 nb_execution_show_tb = True
 nb_merge_streams = True
+nb_output_stderr = "remove"  # progress, and that kernels are compiled
 copybutton_exclude = ".linenos, .gp, .go"
 
 # ---------------------------------------------------------------------- reference
@@ -162,11 +163,13 @@ def _mark_first_picture(app: Sphinx, tree: nodes.document) -> None:
 
 
 def _keep_intervals_whole(app: Sphinx, tree: nodes.document) -> None:
-    """Keep ± and the number after it on one line of a narrow table."""
+    """Keep ± and the number after it on one line of a narrow table, and where there is room (a to b) too."""
     for cell in tree.findall(nodes.entry):
         for text in list(cell.findall(nodes.Text)):
             if "± " in text:
                 text.parent.replace(text, nodes.Text(text.replace("± ", "±\u00a0")))
+            elif found := re.fullmatch(r"(\S+ )(\(\S+ to \S+\))", text):
+                text.parent.replace(text, [nodes.Text(found[1]), nodes.inline("", found[2], classes=["interval"])])
 
 
 def _split_wide_tables(app: Sphinx, tree: nodes.document) -> None:

@@ -345,31 +345,30 @@ def counts(metric: str, methods: Sequence[str]) -> str:
 
 
 def benchmark_methods(task: str) -> str:
-    """Return the table of methods of a task of the benchmark."""
+    """Return two tables of the methods of a task of the benchmark: recovery by role of network, and how features fire.
+
+    A method without any number of the second table is left out there.
+    """
     found = read(f"benchmark/{task}.json")["table"]
-    kept = [i for i, title in enumerate(found["head"]) if title in SHOWN]
-    return table([found["head"][i] for i in kept], [[row[i] for i in kept] for row in found["rows"]])
+    tables = []
+    for titles in SHOWN:
+        kept = [i for i, title in enumerate(found["head"]) if title in titles]
+        rows = [[row[0], *(row[i] for i in kept)] for row in found["rows"]]
+        tables.append(table(["method", *(found["head"][i] for i in kept)], [row for row in rows if any(row[1:])]))
+    return "\n\n".join(tables)
 
 
 def benchmark_endpoints(task: str) -> str:
-    """Return the endpoints of a task of the benchmark."""
-    rows = []
+    """Return two tables of the endpoints of a task of the benchmark: the verdicts, and what they rest on."""
+    verdicts, grounds = [], []
     for one in read(f"benchmark/{task}.json")["endpoints"]:
         draws = ", ".join(f"{value:.3f}" for value in one["by_draw"])
         smallest = "none planted" if one["smallest_effect"] is None else f"{one['smallest_effect']:.3f}"
-        cells = [f"{one['dropped']:.0%}", "" if one["holm"] is None else f"{one['holm']:.2g}", smallest, one["verdict"]]
-        rows.append([one["endpoint"], f"`{one['method']}`", interval(one), draws, *cells])
-    head = [
-        "endpoint",
-        "method",
-        "estimate (95%)",
-        "draws",
-        "pairs dropped",
-        "Holm p",
-        "found with 80% power",
-        "verdict",
-    ]
-    return table(head, rows)
+        name, holm = [one["endpoint"], f"`{one['method']}`"], "" if one["holm"] is None else f"{one['holm']:.2g}"
+        verdicts.append([*name, interval(one), holm, one["verdict"]])
+        grounds.append([*name, draws, f"{one['dropped']:.0%}", smallest])
+    first = table(["endpoint", "method", "estimate (95%)", "Holm p", "verdict"], verdicts)
+    return f"{first}\n\n{table(['endpoint', 'method', 'draws', 'pairs dropped', 'found with 80% power'], grounds)}"
 
 
 def level_of(task: str, role: str, method: str, measure: str) -> dict[str, Any] | None:
@@ -398,9 +397,10 @@ def dictionaries(task: str) -> str:
 
 CONFIRMATORY = ("topk", "batchtopk", "matryoshka", "kmeans")
 SHOWN = (
-    "method", "recovery", "untrained", "random norms", "other", "raw input", "chance", "at L0 32", "L0", "dead",
-    "threshold 0", "bridged by patches", "bridged at random", "trained - raw", "own - other",
-)  # fmt: skip
+    ("recovery", "untrained", "random norms", "other", "raw input", "chance", "trained - raw", "own - other"),
+    ("at L0 32", "L0", "dead", "threshold 0", "bridged by patches", "bridged at random"),
+)
+"""Columns of the two tables of methods."""
 
 LEAST_ROWS = 50
 """of a concept, in all tasks"""
