@@ -109,9 +109,9 @@ def pair_cells(chosen: Sequence[Measured], endpoint: str, method: str, measure: 
         mine = [cell for cell in same if cell.reader == method]
         several = any(cell.role_for_units == OTHER for cell in mine)
         return [cell for cell in mine if cell.role == TRAINED or (cell.role == UNTRAINED and not several)]
-    own = [cell for cell in same if cell.role_for_units == TRAINED]
-    plain = [replace(cell, reader=method, role=PLAIN) for cell in own if cell.reader == PLAIN]
-    return [*(cell for cell in own if cell.reader == method), *plain]
+    trained = [cell for cell in same if cell.role_for_units == TRAINED]
+    plain = [replace(cell, reader=method, role=PLAIN) for cell in trained if cell.reader == PLAIN]
+    return [*(cell for cell in trained if cell.reader == method), *plain]
 
 
 def _endpoints(chosen: Sequence[Measured], method: str, *, tuned: bool) -> Iterator[Row]:
@@ -122,19 +122,19 @@ def _endpoints(chosen: Sequence[Measured], method: str, *, tuned: bool) -> Itera
         for measure in MEASURES[endpoint]:
             pairs = pair_cells(asked, endpoint, method, measure)
             names = {"endpoint": endpoint, "method": method, "measure": measure}
-            found = [c for c in contrasts(pairs) if c.contrast in contrast]
-            yield from (row(c.estimate, part="endpoint", **names) for c in found)
-            if measure != MEASURES[endpoint][0] or not found:
+            effects = [c for c in contrasts(pairs) if c.contrast in contrast]
+            yield from (row(c.estimate, part="endpoint", **names) for c in effects)
+            if measure != MEASURES[endpoint][0] or not effects:
                 continue
             kept, dropped = healthy(pairs, pair_cells(asked, endpoint, method, "dead"))
             yield row(over_seeds([dropped]), part="dropped", **names)
             yield from (row(c.estimate, part="healthy", **names) for c in contrasts(kept) if c.contrast in contrast)
-            own = [cell for cell in pairs if cell.role_for_units == TRAINED]
+            trained = [cell for cell in pairs if cell.role_for_units == TRAINED]
             if endpoint == CAUSE:
-                missing = [1 - _mean(cell) for cell in own]
+                missing = [1 - _mean(cell) for cell in trained]
                 rises = {share: [share * rest for rest in missing] for share in PLANTED}
             else:
-                rises = _planted(own, pair_cells(asked, endpoint, method, "recall"))
+                rises = _planted(trained, pair_cells(asked, endpoint, method, "recall"))
             yield from (row(over_seeds(each), part="planted", share=n, **names) for n, each in rises.items() if each)
 
 
@@ -149,15 +149,15 @@ def healthy(pairs: Sequence[Measured], dead: Sequence[Measured]) -> tuple[list[M
     return kept, len(places & unhealthy) / max(1, len(places))
 
 
-def _planted(own: Sequence[Measured], recall: Sequence[Measured]) -> dict[float, list[float]]:
+def _planted(trained: Sequence[Measured], recall: Sequence[Measured]) -> dict[float, list[float]]:
     """Return how much F1 rises if a share of every feature's false and missing firings is put right, in expectation."""
     by_place = {(c.role, c.trained_on, c.seed, c.factor, c.reader): c for c in recall}
     rises: dict[float, list[float]] = {share: [] for share in PLANTED}
-    for cell in own:
-        found = by_place.get((cell.role, cell.trained_on, cell.seed, cell.factor, cell.reader))
-        if found is None:
+    for cell in trained:
+        match = by_place.get((cell.role, cell.trained_on, cell.seed, cell.factor, cell.reader))
+        if match is None:
             continue
-        f1, hit = cell.values, found.values
+        f1, hit = cell.values, match.values
         with np.errstate(divide="ignore", invalid="ignore"):
             wrong = np.where(f1 > 0, 2 * hit / f1 - 2 * hit, 1.0)  # false and missing firings, per row of the concept
         for share, values in rises.items():
@@ -194,11 +194,11 @@ def _curves(cells: Sequence[Measured]) -> Iterator[Row]:
     for cell in cells:
         if cell.measure in DRAWN:
             family, _, setting = cell.reader.partition(AT)
-            found = groups.setdefault((cell.role_for_units, family, setting), {})
-            found.setdefault(cell.measure, []).append(_mean(cell))
-    for (role, method, setting), found in groups.items():
-        names = {"role": role, "method": method, "setting": setting, "at": float(np.mean(found["l0"]))}
-        for measure, values in found.items():
+            measures = groups.setdefault((cell.role_for_units, family, setting), {})
+            measures.setdefault(cell.measure, []).append(_mean(cell))
+    for (role, method, setting), measures in groups.items():
+        names = {"role": role, "method": method, "setting": setting, "at": float(np.mean(measures["l0"]))}
+        for measure, values in measures.items():
             if measure != "l0" and np.isfinite(values).any():
                 known = [value for value in values if np.isfinite(value)]
                 yield row(over_seeds(known), part="curve", measure=measure, **names)
@@ -247,18 +247,18 @@ def tested(rows: Sequence[Row]) -> Iterator[Tested]:
     """Return the endpoints of the confirmatory methods, from the rows of all draws."""
     for endpoint in ENDPOINTS:
         main = {m: r for m in CONFIRMATORY for r in select(rows, part="endpoint", **_names(endpoint, m))}
-        p = {method: t_test(one.by_draw) for method, one in main.items()}
+        p = {method: t_test(effect.by_draw) for method, effect in main.items()}
         corrected = _corrected(p)
         kept = {m: next(iter(select(rows, part="healthy", **_names(endpoint, m))), None) for m in main}
-        again = _corrected({m: np.nan if one is None else t_test(one.by_draw) for m, one in kept.items()})
+        again = _corrected({m: np.nan if effect is None else t_test(effect.by_draw) for m, effect in kept.items()})
         spread = {m: float(np.std(r.by_draw, ddof=1)) if len(r.by_draw) > 1 else np.nan for m, r in main.items()}
-        for method, one in main.items():
+        for method, effect in main.items():
             second = kept[method]
             dropped = select(rows, part="dropped", **_names(endpoint, method))[0].estimate.value
             planted = [r.estimate.value for r in select(rows, part="planted", **_names(endpoint, method))]
-            smallest = smallest_effect(planted, method, spread, len(one.by_draw))
-            said = ruling(one, corrected[method], second, again[method] if dropped else corrected[method], dropped)
-            yield Tested(endpoint, method, one, p[method], corrected[method], second, dropped, smallest, said)
+            smallest = smallest_effect(planted, method, spread, len(effect.by_draw))
+            said = ruling(effect, corrected[method], second, again[method] if dropped else corrected[method], dropped)
+            yield Tested(endpoint, method, effect, p[method], corrected[method], second, dropped, smallest, said)
 
 
 def _names(endpoint: str, method: str) -> dict[str, str]:

@@ -103,19 +103,19 @@ def made(s: Settings[Options], cells: Sequence[Measured], task: Task) -> dict[st
 
 def checksum(values: Mapping[str, Any]) -> str:
     """Return the SHA-256 of all but the time and the checksum itself."""
-    kept = {name: value for name, value in values.items() if name not in ("checksum", "datetime_epoch_millis")}
-    return hashlib.sha256(json.dumps(kept, sort_keys=True).encode()).hexdigest()
+    hashed = {name: value for name, value in values.items() if name not in ("checksum", "datetime_epoch_millis")}
+    return hashlib.sha256(json.dumps(hashed, sort_keys=True).encode()).hexdigest()
 
 
 def metrics(by_name: Mapping[str, Measured]) -> dict[str, dict[str, float | None]]:
     """Return numbers by category: means over concepts, and numbers of the whole method."""
-    found: dict[str, dict[str, float | None]] = {}
+    by_category: dict[str, dict[str, float | None]] = {}
     for name in (*UNITS, SUBTREES, *SCALARS):
         if name in by_name:
-            category, own = CATEGORIES.get(name, (PLAIN, name))
+            category, metric = CATEGORIES.get(name, (PLAIN, name))
             known = by_name[name].values[np.isfinite(by_name[name].values)]
-            found.setdefault(category, {})[own] = _plain(known.mean()) if known.size else None
-    return found
+            by_category.setdefault(category, {})[metric] = _plain(known.mean()) if known.size else None
+    return by_category
 
 
 def _details(by_name: Mapping[str, Measured]) -> list[dict[str, Any]]:
@@ -148,18 +148,18 @@ def read(file: Path) -> dict[str, Any]:
 
 
 def _check_means(values: Mapping[str, Any]) -> None:
-    given = values["eval_result_metrics"]
-    if not values["eval_result_details"] or given.get("sparsity", {}).get("l0") is None:
+    reported = values["eval_result_metrics"]
+    if not values["eval_result_details"] or reported.get("sparsity", {}).get("l0") is None:
         raise ValueError("it must have details and sparsity.l0")
     for name in UNITS:
-        category, own = CATEGORIES.get(name, (PLAIN, name))
-        stated = given.get(category, {}).get(own)
+        category, metric = CATEGORIES.get(name, (PLAIN, name))
+        stated = reported.get(category, {}).get(metric)
         numbers = [row[name] for row in values["eval_result_details"] if row.get(name) is not None]
-        found = float(np.mean(numbers)) if numbers else None
-        if (stated is None) != (found is None) or (
-            found is not None and abs(stated - found) > TOLERANCE * max(1, abs(found))
+        mean = float(np.mean(numbers)) if numbers else None
+        if (stated is None) != (mean is None) or (
+            mean is not None and abs(stated - mean) > TOLERANCE * max(1, abs(mean))
         ):
-            raise ValueError(f"{category}.{own} must be the mean of its details, {found}, got {shown(stated)}")
+            raise ValueError(f"{category}.{metric} must be the mean of its details, {mean}, got {shown(stated)}")
 
 
 def to_measured(values: Mapping[str, Any]) -> Iterator[Measured]:
@@ -174,8 +174,8 @@ def to_measured(values: Mapping[str, Any]) -> Iterator[Measured]:
             yield Measured(*where, name, values["factor"], units, numbers)
     whole = Units(np.full(1, -1), np.zeros(1, np.int64))
     for name in (SUBTREES, *SCALARS):
-        category, own = CATEGORIES.get(name, (PLAIN, name))
-        number = values["eval_result_metrics"].get(category, {}).get(own)
+        category, metric = CATEGORIES.get(name, (PLAIN, name))
+        number = values["eval_result_metrics"].get(category, {}).get(metric)
         if number is not None:
             yield Measured(*where, name, values["factor"], whole, np.full(1, float(number)))
 

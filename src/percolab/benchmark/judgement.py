@@ -217,20 +217,20 @@ class _Bench:
         where = self.s.draw, which.role, which.trained_on, which.seed, layer, reader
         units = Units(side.latent[side.counted], places(side.labels["scored"].forest, side.latent[side.counted]))
         columns |= {"size": side.members["scored"].size.astype(np.float64), "probe_activations": side.probe}
-        found = [
+        cells = [
             Measured(*where, name, view.factor, units, np.asarray(columns[name], np.float64)[side.counted])
             for name in UNITS
             if name in columns
         ]
         scalars |= {"seconds": self.seconds}
-        found += [
+        cells += [
             Measured(*where, name, view.factor, WHOLE, np.full(1, scalars[name])) for name in SCALARS if name in scalars
         ]
         if self._is_own(view) and setting.options.get("k") == MIDDLE and isinstance(view, PointView):
             latents, f1 = self._subtrees(view, setting)
             held_out = Units(latents, places(side.labels["scored"].forest, latents))
-            found.append(Measured(*where, SUBTREES, view.factor, held_out, f1))
-        return found
+            cells.append(Measured(*where, SUBTREES, view.factor, held_out, f1))
+        return cells
 
     def _is_own(self, view: View) -> bool:
         return self.which.role == TRAINED and self.which.trained_on in (None, view.factor)
@@ -312,8 +312,8 @@ class _Bench:
             return loss_recovered(self.model, X, y, layer, values, device=self.device)
         tokens = torch.from_numpy(np.asarray(view.inputs)[self.rows.scored[:: view.shape[1]] // view.shape[1]])
         shape, mean = (len(tokens), view.shape[1], -1), self.parts["scored"].mean(0).expand_as(values)
-        given = (None, values.reshape(shape), mean.reshape(shape))
-        return LossRecovered(*(_token_loss(self.model, tokens.long().to(self.device), layer, one) for one in given))
+        cases = (None, values.reshape(shape), mean.reshape(shape))
+        return LossRecovered(*(_token_loss(self.model, tokens.long().to(self.device), layer, case) for case in cases))
 
     def _subtrees(self, view: PointView, setting: Entry) -> tuple[Ints, Floats]:
         """Return the concepts of held-out subtrees, and their best F1 when nothing was fitted on a row of these."""
@@ -362,8 +362,8 @@ def _of_oracle(entry: Entry, side: _Side, least: int) -> tuple[dict[str, Floats]
     """Return the measures of an oracle, which knows the scored rows."""
     labels = side.labels["scored"]
     nothing = np.empty((len(labels), 0))
-    made = make(replace(entry, options={"dataset": labels, "min_size": least, **entry.options}), 0, "cpu")
-    codes = fairness.sparse(made.fit(nothing).encode(nothing))
+    oracle = make(replace(entry, options={"dataset": labels, "min_size": least, **entry.options}), 0, "cpu")
+    codes = fairness.sparse(oracle.fit(nothing).encode(nothing))
     columns, counts = _of_codes(codes, 0.0, side, least, {})
     columns["f1_zero"] = columns["f1"]
     return columns, {"l0": counts.l0 / len(labels), "validation": float(columns["f1"][side.counted].mean())}

@@ -50,9 +50,9 @@ def representations(s: S) -> list[Representation]:
     if s.options.activations:
         return [Representation(*place) for place in folder(s.options.activations).places(s.draw)]
     count = n_factors(s.recipe)
-    found = [Representation(TRAINED, k, i) for k in range(count) for i in range(s.seeds)]
-    found += [Representation(role, None, i) for role in (UNTRAINED, RENORMED) for i in range(s.seeds)]
-    return [*found, Representation(RAW)]
+    chosen = [Representation(TRAINED, k, i) for k in range(count) for i in range(s.seeds)]
+    chosen += [Representation(role, None, i) for role in (UNTRAINED, RENORMED) for i in range(s.seeds)]
+    return [*chosen, Representation(RAW)]
 
 
 # ---------------------------------------------------------------------- data and rows

@@ -66,10 +66,10 @@ def check(directory: str | os.PathLike[str]) -> list[Checked]:
             raise ValueError(f"eval_id must occur once, got that of {seen[values['eval_id']]} in {file.name}")
         seen[values["eval_id"]] = file.name
         by_task.setdefault(key, []).append(values)
-    found = [_checked(name, each) for name, each in by_task.items()]
+    checked = [_checked(name, each) for name, each in by_task.items()]
     with replacing(root / REPORT) as partial:
-        partial.write_bytes(page(found))
-    return found
+        partial.write_bytes(page(checked))
+    return checked
 
 
 def _checked(name: str, files: list[dict[str, Any]]) -> Checked:
@@ -88,15 +88,15 @@ def _checked(name: str, files: list[dict[str, Any]]) -> Checked:
 def page(found: Sequence[Checked]) -> bytes:
     """Return the page of results."""
     body = []
-    for one in found:
-        head, lines = table(one.rows)
-        ruled = [(t.endpoint, t.method, t.estimate.estimate.text(), t.words, t.verdict) for t in tested(one.rows)]
+    for checked in found:
+        head, lines = table(checked.rows)
+        ruled = [(t.endpoint, t.method, t.estimate.estimate.text(), t.words, t.verdict) for t in tested(checked.rows)]
         body += [
-            pages.heading(one.title),
+            pages.heading(checked.title),
             pages.table(ruled, ("endpoint", "method", "estimate and 95% interval", "beside it", "verdict"), stack=True),
             *pages.wide_table(lines, head),
         ]
     body.append(pages.folded("How it is measured", map(pages.paragraph, EXPERIMENT.words.method)))
-    files = sum(one.files for one in found)
+    files = sum(checked.files for checked in found)
     verdict = f"{files:,} result files of {len(found)} task{'s' * (len(found) > 1)} are as the schema says."
     return pages.page("percolab benchmark: results from files", "", body, verdict=verdict)

@@ -60,10 +60,10 @@ def own_networks(
     from percolab.study.sources import folder
 
     if sources["activations"] is not None:
-        found = folder(sources["activations"]).networks(factor)
-        if TRAINED not in found:
-            raise ValueError(f"manifest.json must have networks of the role {TRAINED!r}, got {list(found)}")
-        return found
+        networks = folder(sources["activations"]).networks(factor)
+        if TRAINED not in networks:
+            raise ValueError(f"manifest.json must have networks of the role {TRAINED!r}, got {list(networks)}")
+        return networks
     if sources["run"] is not None:
         model = load_model(sources["run"], dataset, device=device)
     else:

@@ -151,7 +151,7 @@ def _score_networks(path: str, sources: dict[str, Any], methods: list[str], *, d
     with bar(label="reading") as display:
         dataset = load_points(path)
         networks = own_networks(dataset, sources, settings["factor"], settings["seed"], device)
-        single = {role: own[0] for role, own in networks.items()}
+        single = {role: members[0] for role, members in networks.items()}
         scores = one_network.compare(dataset, single, methods, device=device, progress=display, **settings)
     values = [{"method": row.method, "network": row.network, **row.score.summary} for row in scores]
     text = f"{aligned(one_network.rows(scores), 2)}\n{one_network.ONE_EACH}"

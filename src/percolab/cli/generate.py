@@ -111,8 +111,8 @@ def generate(
             raise ValueError(f"shards must be left out for a superposed world, which is made whole, got {shards}")
         in_shards(recipe, output, {"shards": shards, "sync": not no_sync, **sharding}, overwrite, quiet)
         return
-    made = partial(generation.generate, recipe, threads=threads)
-    make(made, output, overwrite=overwrite, sync=not no_sync, quiet=quiet)
+    maker = partial(generation.generate, recipe, threads=threads)
+    make(maker, output, overwrite=overwrite, sync=not no_sync, quiet=quiet)
 
 
 def _sharding(shards: int | None, options: dict[str, Any]) -> dict[str, Any]:
@@ -164,10 +164,10 @@ def make(made_with: Callable[..., AnyDataset], output: str, *, overwrite: bool, 
 
     commit.check_target(output, overwrite=overwrite)
     with progress.bar(visible=not quiet, label="making") as display:
-        made = made_with(progress=display)
-        commit.save(made, output, overwrite=overwrite, sync=sync, progress=display)
+        dataset = made_with(progress=display)
+        commit.save(dataset, output, overwrite=overwrite, sync=sync, progress=display)
     if not quiet:
-        print(f"{output}: {summary.one_line(summary.summarise(made))}")
+        print(f"{output}: {summary.one_line(summary.summarise(dataset))}")
 
 
 def in_shards(recipe: AnyRecipe, output: str, how: dict[str, Any], overwrite: bool, quiet: bool) -> None:

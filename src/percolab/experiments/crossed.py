@@ -70,9 +70,9 @@ def own_log_ratio(errors: Floats) -> float:
     """
     logs = np.log(np.maximum(errors, LEAST_ERROR))
     K = len(logs)
-    own = logs[np.arange(K), np.arange(K)]
-    others = (logs.sum((0, 1)) - own.sum(0)) / (K * (K - 1))
-    return float((own.mean(0) - others).mean())
+    on_own = logs[np.arange(K), np.arange(K)]
+    others = (logs.sum((0, 1)) - on_own.sum(0)) / (K * (K - 1))
+    return float((on_own.mean(0) - others).mean())
 
 
 def own_interval(errors: Floats, blocks: Ints) -> Estimate:
@@ -122,12 +122,12 @@ class Measured:
 
 def draws_of(dataset: Dataset, count: int, draw: int = 0) -> list[tuple[Floats, Floats]]:
     """Return `count` draws of the latents' values with their y: the dataset's own, then standard normal ones."""
-    forest, made = dataset.forest, [(dataset.latent_z, dataset.y)]
+    forest, draws = dataset.forest, [(dataset.latent_z, dataset.y)]
     for k in range(1, count):
         rng = np.random.default_rng((k, 4, draw) if draw else (k, 4))
         latent_z, point_z = rng.standard_normal(forest.n_latents), rng.standard_normal(forest.n_points)
-        made.append((latent_z, target_rules.make(Target(), forest, latent_z, point_z)))
-    return made
+        draws.append((latent_z, target_rules.make(Target(), forest, latent_z, point_z)))
+    return draws
 
 
 def train(data: Material) -> Networks:
@@ -158,18 +158,18 @@ def measure(data: Material, networks: Networks) -> Measured:
 
 def analyse(s: Settings[Options], results: Results) -> Iterator[Row]:
     """Return log ratios of errors, own over others, by layer and figure of merit, and where they fall for nothing."""
-    found: Measured = results["measures"]
-    usable = np.isfinite(found.mse).all((0, 1, 2, 3))
-    place, fom = found.place[usable], found.fom[usable]
-    for k, layer in enumerate(found.layers):
+    measured: Measured = results["measures"]
+    usable = np.isfinite(measured.mse).all((0, 1, 2, 3))
+    place, fom = measured.place[usable], measured.fom[usable]
+    for k, layer in enumerate(measured.layers):
         for t, target in enumerate(TARGETS):
-            table = found.mse[:, k, t][:, :, usable].astype(np.float64)
-            own, fresh = table[:, : s.seeds], table[:, s.seeds :]
+            table = measured.mse[:, k, t][:, :, usable].astype(np.float64)
+            on_own, fresh = table[:, : s.seeds], table[:, s.seeds :]
             names = {"layer": layer, "target": target}
-            yield row(own_interval(own, kin(place)), part="all", **names)
+            yield row(own_interval(on_own, kin(place)), part="all", **names)
             yield band(null_band(fresh), part="null", **names)
             for here, where in points.fom_bins(fom):
-                yield row(own_interval(own[:, :, here], kin(place[here])), part="fom", **where, **names)
+                yield row(own_interval(on_own[:, :, here], kin(place[here])), part="fom", **where, **names)
                 yield band(null_band(fresh[:, :, here]), part="fom null", **where, **names)
 
 
@@ -179,11 +179,11 @@ def analyse(s: Settings[Options], results: Results) -> Iterator[Row]:
 def headline(rows: Sequence[Row], s: Settings[Options]) -> Iterator[Line]:
     """Return the log ratios in all layers but the input layer, each with its null."""
     for target in TARGETS:
-        for own in select(rows, part="all", target=target):
-            if own["layer"] != "input":
-                null = select(rows, part="null", target=target, layer=own["layer"])[0]
-                what = f"error on own {target} over others', log ratio, {label(own['layer'])}"
-                yield Line(what, own, -1, 0.0, null, "95% of fresh draws")
+        for ratio in select(rows, part="all", target=target):
+            if ratio["layer"] != "input":
+                null = select(rows, part="null", target=target, layer=ratio["layer"])[0]
+                what = f"error on own {target} over others', log ratio, {label(ratio['layer'])}"
+                yield Line(what, ratio, -1, 0.0, null, "95% of fresh draws")
 
 
 def layers(rows: Sequence[Row], s: Settings[Options]) -> Any:

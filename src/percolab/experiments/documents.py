@@ -115,14 +115,14 @@ def measure_excess(data: Material, networks: Networks) -> Excess:
         return numbers(excess(model, data.target(k), device=data.here.device))
 
     each = list(enumerate(networks.factors))
-    own = [networks.test[i] or losses(data.model(networks, i), k) for i, k in each]
+    on_own = [networks.test[i] or losses(data.model(networks, i), k) for i, k in each]
     others = [losses(data.model(networks, i), (k + 1) % n_factors(data.data)) for i, k in each]
     fresh = [losses(model, 0) for model in networks.untrained(data.data)]
     return Excess(
-        own=[score["excess"] for score in own],
+        own=[score["excess"] for score in on_own],
         other=[score["excess"] for score in others],
         untrained=[score["excess"] for score in fresh],
-        floor=[score["floor"] for score in own],
+        floor=[score["floor"] for score in on_own],
         seconds=networks.seconds,
     )
 
@@ -164,7 +164,7 @@ def analyse(s: Settings[Options], results: Results) -> Iterator[Row]:
 
 
 def _measured(s: Settings[Options], results: Results) -> list[Measured]:
-    return [cell for name, kept in results.items() if name.startswith("reader-") for cell in kept.cells(s.draw)]
+    return [cell for name, columns in results.items() if name.startswith("reader-") for cell in columns.cells(s.draw)]
 
 
 def networks(s: Settings[Options], results: Results) -> dict[str, Any]:
@@ -202,12 +202,12 @@ def headline(rows: Sequence[Row], s: Settings[Options]) -> Iterator[Line]:
     """Return the contrasts of every reader in the first layer, and the excess of the trained networks."""
     for reader in map(_short, _readers(s)):
         for contrast in CONTRASTS:
-            for one in select(rows, part="contrast", reader=reader, contrast=contrast, layer=layers_read(s)[0]):
-                what = f"{MEASURES.get(one['measure'], one['measure'])} of {reader}, {contrast}, {label(one['layer'])}"
-                yield Line(what, one)
-    for one in select(rows, part="excess"):
-        note = {TRAINED: "own lexicon", OTHER: "the other lexicon's documents"}.get(one["role"], "never trained")
-        yield Line(f"excess over the floor, nats, {one['role']} network", one, note=note)
+            for r in select(rows, part="contrast", reader=reader, contrast=contrast, layer=layers_read(s)[0]):
+                what = f"{MEASURES.get(r['measure'], r['measure'])} of {reader}, {contrast}, {label(r['layer'])}"
+                yield Line(what, r)
+    for r in select(rows, part="excess"):
+        note = {TRAINED: "own lexicon", OTHER: "the other lexicon's documents"}.get(r["role"], "never trained")
+        yield Line(f"excess over the floor, nats, {r['role']} network", r, note=note)
 
 
 def readers(rows: Sequence[Row], s: Settings[Options]) -> Any:
@@ -234,9 +234,9 @@ def separation(rows: Sequence[Row], s: Settings[Options]) -> Any:
 
 
 def _contrasts(rows: Sequence[Row], s: Settings[Options], reader: str, unit: str) -> Any:
-    found = select(rows, part="contrast")
-    series = {name: select(found, contrast=name) for name in CONTRASTS}
-    return by_layer(series, layers_of(found), f"{s.data[0]}: {reader}", unit) if found else None
+    chosen = select(rows, part="contrast")
+    series = {name: select(chosen, contrast=name) for name in CONTRASTS}
+    return by_layer(series, layers_of(chosen), f"{s.data[0]}: {reader}", unit) if chosen else None
 
 
 training, draw = corpus_training, drawn_by(readers, beliefs, separation)

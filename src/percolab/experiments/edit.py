@@ -161,9 +161,9 @@ def measure(data: Material, networks: Networks, edited: Networks) -> Measured:
     s, dataset, forest = data.settings, data.truths[0].dataset, data.truths[0].forest
     latents = edited_latents(forest, s.options.latents)
     names = streams(data.model(networks))
-    each, own = 2 * latents.size + 1, range(latents.size)
+    each, indices = 2 * latents.size + 1, range(latents.size)
     spans = [forest.points_of(int(i)) for i in latents]
-    found: dict[str, list[Any]] = {"edit": [], "null": [], "slope": [], "inside": [], "outside": []}
+    columns: dict[str, list[Any]] = {"edit": [], "null": [], "slope": [], "inside": [], "outside": []}
     means: list[list[Floats]] = []
     predictions: list[Floats] = []
     for m, _, model in data.looks(edited, (edited.last,)):
@@ -173,20 +173,20 @@ def measure(data: Material, networks: Networks, edited: Networks) -> Measured:
         if len(means) < each:
             continue
         edits, plain, others = means[: latents.size], means[latents.size], means[latents.size + 1 :]
-        found["edit"].append([[edits[i][k][i] - plain[k][i] for i in own] for k in range(len(names))])
+        columns["edit"].append([[edits[i][k][i] - plain[k][i] for i in indices] for k in range(len(names))])
         # Two continuations with other orders, and none of them twice, so that nulls of two latents are independent.
         pairs = [(2 * i, 2 * i + 1) for i in range(latents.size // 2)]
         null = [[others[a][k][i] - others[b][k][i] for i, (a, b) in enumerate(pairs)] for k in range(len(names))]
-        found["null"].append(null)
+        columns["null"].append(null)
         base = data.model(networks, m // each)
-        found["slope"].append([mean_slope(base, name, data.inputs) for name in names])
-        moved = [predictions[i] - predictions[latents.size] for i in own]
-        found["inside"].append([moved[i][spans[i]].mean() for i in own])
-        found["outside"].append([np.abs(np.delete(moved[i], spans[i])).mean() for i in own])
+        columns["slope"].append([mean_slope(base, name, data.inputs) for name in names])
+        moved = [predictions[i] - predictions[latents.size] for i in indices]
+        columns["inside"].append([moved[i][spans[i]].mean() for i in indices])
+        columns["outside"].append([np.abs(np.delete(moved[i], spans[i])).mean() for i in indices])
         means, predictions = [], []
     law = [float((_edited(dataset, i, s.options.change) - dataset.y)[forest.points_of(int(i))].mean()) for i in latents]
     return Measured(
-        **{name: np.array(values, np.float32) for name, values in found.items()}, law=np.array(law), layers=names,
+        **{name: np.array(values, np.float32) for name, values in columns.items()}, law=np.array(law), layers=names,
         latents=latents.tolist(), training={**networks.scores, "networks": len(networks) + len(edited)},
     )  # fmt: skip
 
@@ -217,18 +217,18 @@ def mean_slope(model: ResidualMLP, layer: str, X: torch.Tensor) -> Floats:
 
 def analyse(s: Settings[Options], results: Results) -> Iterator[Row]:
     """Return how much of a direction edits share, with and without that of the prediction's slope, and the null."""
-    found: Measured = results["measures"]
-    for k, layer in enumerate(found.layers):
-        slope = found.slope[:, k].astype(np.float64)
-        for case, moved in (("edit", found.edit), ("null", found.null)):
+    measured: Measured = results["measures"]
+    for k, layer in enumerate(measured.layers):
+        slope = measured.slope[:, k].astype(np.float64)
+        for case, moved in (("edit", measured.edit), ("null", measured.null)):
             vectors = moved[:, k].astype(np.float64)
-            rest = np.stack([without(own, along) for own, along in zip(vectors, slope, strict=True)])
+            rest = np.stack([without(change, along) for change, along in zip(vectors, slope, strict=True)])
             yield row(shared_interval(vectors), measure="shared cosine", case=case, layer=layer)
             yield row(shared_interval(rest), measure="shared cosine, rest", case=case, layer=layer)
             yield row(_along(vectors, slope), measure="cosine with the slope", case=case, layer=layer)
-    inside, outside = found.inside.astype(np.float64), found.outside.astype(np.float64)
+    inside, outside = measured.inside.astype(np.float64), measured.outside.astype(np.float64)
     each = np.arange(inside.shape[1])  # edited latents are disjoint: each is a block
-    learned, _ = response_line(found.law, inside, each)
+    learned, _ = response_line(measured.law, inside, each)
     yield row(learned, measure="learned")
     yield row(leakage(np.abs(inside), outside, each), measure="leakage")
 
@@ -254,10 +254,10 @@ def headline(rows: Sequence[Row], s: Settings[Options]) -> Iterator[Line]:
     learned, leak = (select(rows, measure=name)[0] for name in ("learned", "leakage"))
     yield Line("change of the prediction on the edited latent, over what the law says", learned)
     yield Line("size of the change elsewhere, over that on the latent", leak, -1, 1.0)
-    for measured, words in SHARED.items():
-        for own in select(rows, measure=measured, case="edit"):
-            null = select(rows, measure=measured, case="null", layer=own["layer"])[0]
-            yield Line(f"{words}, {label(own['layer'])}", own, 1, 0.0, null, "no change")
+    for measured, what in SHARED.items():
+        for cosine in select(rows, measure=measured, case="edit"):
+            null = select(rows, measure=measured, case="null", layer=cosine["layer"])[0]
+            yield Line(f"{what}, {label(cosine['layer'])}", cosine, 1, 0.0, null, "no change")
 
 
 SHARED = {"shared cosine": "shared cosine", "shared cosine, rest": "shared cosine, slope taken out"}
@@ -270,8 +270,8 @@ def shared(rows: Sequence[Row], s: Settings[Options]) -> Any:
     As they are, and without the part along the slope of the prediction.
     """
     series = {
-        f"{words}{taken}{null}": select(rows, measure=f"shared cosine{rest}", case=case)
-        for words, case, null in CASES
+        f"{what}{taken}{null}": select(rows, measure=f"shared cosine{rest}", case=case)
+        for what, case, null in CASES
         for taken, rest in (("", ""), (", slope taken out", ", rest"))
     }
     title = f"{s.data[0]}: directions that edits share"
@@ -280,8 +280,8 @@ def shared(rows: Sequence[Row], s: Settings[Options]) -> Any:
 
 def slope(rows: Sequence[Row], s: Settings[Options]) -> Any:
     """Mean cosine of the changes with the slope of the prediction."""
-    own = select(rows, measure="cosine with the slope")
-    series = {f"{words}{null}": select(own, case=case) for words, case, null in CASES}
+    cosines = select(rows, measure="cosine with the slope")
+    series = {f"{what}{null}": select(cosines, case=case) for what, case, null in CASES}
     title = f"{s.data[0]}: along the slope of the prediction"
     return by_layer(series, layers_of(rows), title, "mean cosine with the slope")
 

@@ -144,15 +144,15 @@ class Probed:
         """Return the errors of a protocol, None where the data cannot be held out so."""
         if protocol not in self.columns:
             return None
-        given: dict[str, Any] = {"squared": {}, "alpha": {}}
+        values: dict[str, Any] = {"squared": {}, "alpha": {}}
         for key, value in self.arrays.items():
             kind, name, *rest = key.split("/", 2)
             if kind == protocol and rest:
-                given[name][rest[0]] = value.astype(np.float64)
+                values[name][rest[0]] = value.astype(np.float64)
             elif kind == protocol:
-                given[name] = value
+                values[name] = value
         columns = tuple((str(target), int(draw)) for target, draw in self.columns[protocol])
-        return ProbeErrors(protocol, columns, **given)
+        return ProbeErrors(protocol, columns, **values)
 
     def tidy(self) -> pandas.DataFrame:
         """Return the error of every latent, by protocol, representation, target and draw of values."""
@@ -195,8 +195,8 @@ def _train(data: Material, epochs: int | None = None) -> Networks:
 
 
 def _probe(source: Source, data: Material, networks: Networks) -> Probed:
-    found = _prober(data.settings, data.device).run(_sources(data, networks).representations(source))
-    return Probed.of(found.errors, found.skipped)
+    probes = _prober(data.settings, data.device).run(_sources(data, networks).representations(source))
+    return Probed.of(probes.errors, probes.skipped)
 
 
 @lru_cache(maxsize=1)
@@ -235,12 +235,12 @@ def _check(data: Material, *probed: Probed) -> Findings:
 
 def by_kind(s: Settings[Options], probed: Sequence[Probed], protocol: str) -> ByKind:
     """Return the errors of everything that was probed, by kind; nothing where the data cannot be held out so."""
-    found: dict[str, list[ProbeErrors]] = {}
-    for source, own in zip(sources_of(s), probed, strict=True):
-        errors = own.errors(protocol)
+    grouped: dict[str, list[ProbeErrors]] = {}
+    for source, probes in zip(sources_of(s), probed, strict=True):
+        errors = probes.errors(protocol)
         if errors is not None:
-            found.setdefault(source.kind, []).append(errors)
-    return found
+            grouped.setdefault(source.kind, []).append(errors)
+    return grouped
 
 
 # ---------------------------------------------------------------------- estimates
@@ -273,9 +273,9 @@ def networks(s: Settings[Options], results: Results) -> dict[str, Any]:
 def headline(rows: Sequence[Row], s: Settings[Options]) -> list[Line]:
     """Return how much easier z is to read from trained networks than from those that they started as."""
     return [
-        Line(f"error on z, trained over untrained, {label(own['layer'])}", own, -1, 1.0, note="1 before training")
-        for own in select(rows, part="controls, over untrained", target="z")
-        if own["layer"] != "input"
+        Line(f"error on z, trained over untrained, {label(ratio['layer'])}", ratio, -1, 1.0, note="1 before training")
+        for ratio in select(rows, part="controls, over untrained", target="z")
+        if ratio["layer"] != "input"
     ]
 
 
@@ -285,7 +285,7 @@ def headline(rows: Sequence[Row], s: Settings[Options]) -> list[Line]:
 def details(found: Sequence[Found], s: Settings[Options]) -> Details:
     """Return the paper's Table 1, findings and figures, of the first draw of the data."""
     rows, results, kinds = found[0].rows, found[0].results, by_protocol(s, found[0].results)
-    checked: list[Findings] = [one.results["findings"] for one in found]
+    checked: list[Findings] = [analysis.results["findings"] for analysis in found]
     values: dict[str, Any] = {
         "experiment": s.data[0],
         "seeds": seeds_of(s),
@@ -340,8 +340,8 @@ def _pictures(
         "power": paper_figures.power(values["power"], values["held_out"], _title(s)),
         "training": paper_figures.training(_history(results["training"]), shorter, levels, _title(s)),
     }
-    words = {name: caption(getattr(paper_figures, name), fit_from=s.options.fit_from) for name in drawn}
-    return {name: Picture(figure, words[name]) for name, figure in drawn.items()}
+    captions = {name: caption(getattr(paper_figures, name), fit_from=s.options.fit_from) for name in drawn}
+    return {name: Picture(figure, captions[name]) for name, figure in drawn.items()}
 
 
 def _history(networks: Networks) -> pandas.DataFrame:

@@ -54,7 +54,7 @@ def pairs_of(data: Material) -> list[Siblings]:
 def columns_of(pairs: list[Siblings]) -> dict[str, Any]:
     """Return what the pairs are, hierarchy after hierarchy."""
     columns = {
-        name: np.concatenate([getattr(own, name) for own in pairs]) for name in ("size", "depth", "fom", "place")
+        name: np.concatenate([getattr(each, name) for each in pairs]) for name in ("size", "depth", "fom", "place")
     }
     return {**columns, "factor": numbers(pairs)}
 

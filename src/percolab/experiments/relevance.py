@@ -92,8 +92,8 @@ def nulls(values: Floats, factor: Ints, blocks: Ints, least: float, names: dict[
     """Return what each shift gives, and as `null` the one that is farthest from 0; nothing with two factors."""
     shifts = range(1, values.shape[1]) if values.shape[1] > 2 else ()
     each = [mean_interval(idle_log_ratio(values, factor, shift, least), blocks) for shift in shifts]
-    rows = [row(one, part="null, by shift", shift=shift, **names) for shift, one in zip(shifts, each, strict=True)]
-    farthest = max(each, key=lambda one: abs(one.value), default=None)
+    rows = [row(mean, part="null, by shift", shift=shift, **names) for shift, mean in zip(shifts, each, strict=True)]
+    farthest = max(each, key=lambda mean: abs(mean.value), default=None)
     return rows if farthest is None else [*rows, row(farthest, part="null", **names)]
 
 
@@ -127,10 +127,10 @@ def measure(data: Material, networks: Networks) -> Measured:
     looked = _Looked(data, pairs)
     values = data.measured_by_factor(networks, s.options.keep, names, lambda look: looked.measures(look.A))
     tables = [_features(data, model, names) for _, _, model in data.looks(networks, (networks.last,))]
-    scores = {f"{kind}_{method}": np.stack([np.concatenate([table[kind] for table in own[method]]) for own in tables])
+    scores = {f"{kind}_{method}": np.stack([np.concatenate([table[kind] for table in each[method]]) for each in tables])
               for method in METHODS for kind in SCORES}  # fmt: skip
     latents = [table["latent"].to_numpy() for table in tables[0][METHODS[0]]]  # the same for all
-    starts = [truth.forest.latent_start[own] for truth, own in zip(data.truths, latents, strict=True)]
+    starts = [truth.forest.latent_start[each] for truth, each in zip(data.truths, latents, strict=True)]
     return Measured(
         values=values,
         raw=looked.measures(data.inputs),
@@ -150,7 +150,7 @@ class _Looked:
         fit = np.zeros(len(data.dataset), np.bool_)
         fit[data.split.train] = True
         self.whole, self.fit, self.held_out = (
-            [siblings.ready(own, data.device, used) for own in pairs] for used in (None, fit, ~fit)
+            [siblings.ready(each, data.device, used) for each in pairs] for used in (None, fit, ~fit)
         )
 
     def measures(self, A: torch.Tensor) -> dict[str, Floats]:
@@ -161,7 +161,7 @@ class _Looked:
             for fit, held_out in zip(self.fit, self.held_out, strict=True)
         ]
         whole, held_out = (
-            [siblings.separation(siblings.sums(A, own)) for own in pairs] for pairs in (self.whole, self.held_out)
+            [siblings.separation(siblings.sums(A, each)) for each in pairs] for pairs in (self.whole, self.held_out)
         )
         return {
             name: np.concatenate(values) for name, values in zip(MEASURES, (whole, held_out, accuracy), strict=True)
@@ -173,9 +173,9 @@ def _features(data: Material, model: Any, names: list[str]) -> dict[str, list[An
     recorded = data.record(model, names[-2:])
     methods = KMeans(data.settings.options.features, batch_size=4096), Neurons()
     tables = [
-        feature_scores(data, recorded[at], own) for at, own in zip((names[-1], names[-2:][0]), methods, strict=True)
+        feature_scores(data, recorded[at], how) for at, how in zip((names[-1], names[-2:][0]), methods, strict=True)
     ]
-    return {name: [own[own["summarised"]] for own in each] for name, each in zip(METHODS, tables, strict=True)}
+    return {name: [table[table["summarised"]] for table in each] for name, each in zip(METHODS, tables, strict=True)}
 
 
 # ---------------------------------------------------------------------- estimates
@@ -183,21 +183,21 @@ def _features(data: Material, model: Any, names: list[str]) -> dict[str, list[An
 
 def analyse(s: Settings[Options], results: Results) -> Iterator[Row]:
     """Return log ratios, relevant over irrelevant: by layer and epoch; by size, depth and factor at the last epoch."""
-    found: Measured = results["measures"]
-    factor = found.pairs["factor"]
-    blocks = kin(found.pairs["place"], factor)
+    data: Measured = results["measures"]
+    factor = data.pairs["factor"]
+    blocks = kin(data.pairs["place"], factor)
     for measured in MEASURES:
-        for k, layer in enumerate(found.layers):
-            for j, epoch in enumerate(found.epochs):
-                values = found.values[measured][:, :, j, k]
+        for k, layer in enumerate(data.layers):
+            for j, epoch in enumerate(data.epochs):
+                values = data.values[measured][:, :, j, k]
                 names = {"measure": measured, "layer": layer, "epoch": epoch}
                 ratio = swap_log_ratio(values, factor, LEAST[measured])
                 yield row(mean_interval(ratio, blocks), part="all", **names)
-                if epoch == found.epochs[-1]:
-                    yield from _parts(ratio, found.pairs, blocks, names)
-                    yield from _levels(values, found.raw[measured], factor, blocks, names)
+                if epoch == data.epochs[-1]:
+                    yield from _parts(ratio, data.pairs, blocks, names)
+                    yield from _levels(values, data.raw[measured], factor, blocks, names)
                     yield from nulls(values, factor, blocks, LEAST[measured], names)
-    yield from _feature_rows(found)
+    yield from _feature_rows(data)
 
 
 def _parts(ratio: Floats, pairs: dict[str, Ints], blocks: Ints, names: dict[str, Any]) -> Iterator[Row]:
@@ -206,12 +206,12 @@ def _parts(ratio: Floats, pairs: dict[str, Ints], blocks: Ints, names: dict[str,
     for column in ("size", "depth"):
         bins, edges = equal_bins(pairs[column])
         for b in np.unique(bins):
-            own = bins == b
-            if np.count_nonzero(own) < LEAST_UNITS:
+            inside = bins == b
+            if np.count_nonzero(inside) < LEAST_UNITS:
                 continue
             name = f"{column} {edges[b]:,.0f} to {edges[b + 1]:,.0f}"
-            middle = float(np.median(pairs[column][own]))
-            value = mean_interval(ratio[:, own], kin(place[own], factor[own]))
+            middle = float(np.median(pairs[column][inside]))
+            value = mean_interval(ratio[:, inside], kin(place[inside], factor[inside]))
             yield row(value, part=column, bin=name, at=middle, **names)
     for k in np.unique(factor):
         value = mean_interval(ratio[:, factor == k], kin(place[factor == k]))
@@ -226,14 +226,14 @@ def _levels(values: Floats, raw: Floats | None, factor: Ints, blocks: Ints, name
     return [row(mean_interval(v, blocks), part=f"mean, {name}", **names) for name, v in cases.items()]
 
 
-def _feature_rows(found: Measured) -> Iterator[Row]:
+def _feature_rows(data: Measured) -> Iterator[Row]:
     """Return log ratios of the scores of features, and the scores themselves."""
-    factor = found.concepts["factor"]
-    blocks = kin(found.concepts["place"], factor)
-    for method, layer in zip(METHODS, (found.layers[-1], found.layers[-2:][0]), strict=True):
-        for name, words in SCORES.items():
-            values = found.scores[f"{name}_{method}"]
-            names = {"measure": f"{words}, {method}", "layer": layer, "epoch": found.epochs[-1]}
+    factor = data.concepts["factor"]
+    blocks = kin(data.concepts["place"], factor)
+    for method, layer in zip(METHODS, (data.layers[-1], data.layers[-2:][0]), strict=True):
+        for name, what in SCORES.items():
+            values = data.scores[f"{name}_{method}"]
+            names = {"measure": f"{what}, {method}", "layer": layer, "epoch": data.epochs[-1]}
             yield row(mean_interval(swap_log_ratio(values, factor, LEAST_SCORE), blocks), part="all", **names)
             yield from _levels(values, None, factor, blocks, names)
             yield from nulls(values, factor, blocks, LEAST_SCORE, names)
@@ -245,13 +245,13 @@ def _feature_rows(found: Measured) -> Iterator[Row]:
 def headline(rows: Sequence[Row], s: Settings[Options]) -> Iterator[Line]:
     """Return the log ratios of all measures in the last block, and the share of pairs above 0."""
     last, end = layers_of(rows)[-1], s.options.keep[-1]
-    for measured in (*MEASURES, *(f"{words}, {method}" for method in METHODS for words in SCORES.values())):
+    for measured in (*MEASURES, *(f"{score}, {method}" for method in METHODS for score in SCORES.values())):
         layer = layers_of(select(rows, measure=measured, part="all"))[-1]
         names = {"measure": measured, "layer": layer, "epoch": end}
         null = next(iter(select(rows, part="null", **names)), None)
         what = f"log ratio of {measured}, {label(layer)}"
-        own = select(rows, part="all", **names)[0]
-        yield Line(what, own, 1, 0.0, null, "irrelevant over irrelevant", "0 before training")
+        ratio = select(rows, part="all", **names)[0]
+        yield Line(what, ratio, 1, 0.0, null, "irrelevant over irrelevant", "0 before training")
     names = {"measure": "separation", "layer": last, "epoch": end}
     share = select(rows, part="share above 0", **names)[0]
     yield Line(f"share of pairs with a separation ratio above 1, {label(last)}", share, 1, 0.5)
@@ -265,7 +265,7 @@ def layers(rows: Sequence[Row], s: Settings[Options]) -> Any:
     end, measures = s.options.keep[-1], (*MEASURES, *(f"best F1, {method}" for method in METHODS))
     series = {m: select(rows, part="all", measure=m, epoch=end) for m in measures}
     series["separation, null"] = select(rows, part="null", measure="separation", epoch=end)
-    series = {name: own for name, own in series.items() if own}
+    series = {name: estimates for name, estimates in series.items() if estimates}
     return by_layer(series, _measured_layers(rows), f"{s.data[0]}: relevance by layer", RATIO)
 
 
@@ -277,14 +277,14 @@ def epochs(rows: Sequence[Row], s: Settings[Options]) -> Any:
 
 def size(rows: Sequence[Row], s: Settings[Options]) -> Any:
     """Log ratio of separation by the number of samples of the smaller sibling."""
-    words = "number of samples of the smaller sibling"
-    return by_number(_separation(rows, "size"), "at", f"{s.data[0]}: separation by size", words, RATIO)
+    axis = "number of samples of the smaller sibling"
+    return by_number(_separation(rows, "size"), "at", f"{s.data[0]}: separation by size", axis, RATIO)
 
 
 def depth(rows: Sequence[Row], s: Settings[Options]) -> Any:
     """Log ratio of separation by the depth of the siblings."""
-    words = "depth of the siblings"
-    return by_number(_separation(rows, "depth"), "at", f"{s.data[0]}: separation by depth", words, RATIO)
+    axis = "depth of the siblings"
+    return by_number(_separation(rows, "depth"), "at", f"{s.data[0]}: separation by depth", axis, RATIO)
 
 
 def accuracy(rows: Sequence[Row], s: Settings[Options]) -> Any:

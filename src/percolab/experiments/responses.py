@@ -213,8 +213,8 @@ def by_relevance(values: Floats, factor: Ints) -> dict[str, Floats]:
     """
     K = values.shape[1]
     units = np.arange(factor.size)
-    own = np.moveaxis(np.moveaxis(values, -1, 0)[units, :, factor], 0, -1).astype(np.float64)
-    return {"relevant": own, "irrelevant": (values.sum(1) - own) / (K - 1)}
+    relevant = np.moveaxis(np.moveaxis(values, -1, 0)[units, :, factor], 0, -1).astype(np.float64)
+    return {"relevant": relevant, "irrelevant": (values.sum(1) - relevant) / (K - 1)}
 
 
 def fresh_slope(law: Floats, fresh: Floats) -> Estimate:

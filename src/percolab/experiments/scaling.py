@@ -202,15 +202,15 @@ def first(s: Settings[Options]) -> Cell[Rows]:
 
 
 def _rows(first: Material) -> Rows:
-    found = Rows({}, {}, {}, {})
+    result = Rows({}, {}, {}, {})
     for number, name in enumerate(first.settings.data):
         data = Data(first.settings, first.here, number)
         rows = data.rows
-        found.n[name] = sizes(data.settings.options.least_rows, rows.train.size)
-        found.test[name] = rows.test
-        found.variance[name] = float(data.dataset.y[rows.test].var())
-        found.dim[name] = int(data.dataset.X.shape[1])
-    return found
+        result.n[name] = sizes(data.settings.options.least_rows, rows.train.size)
+        result.test[name] = rows.test
+        result.variance[name] = float(data.dataset.y[rows.test].var())
+        result.dim[name] = int(data.dataset.X.shape[1])
+    return result
 
 
 def jobs(s: Settings[Options], counts: Ints) -> list[tuple[int, int]]:
@@ -276,10 +276,10 @@ def analyse(s: Settings[Options], results: Results) -> Iterator[Row]:
 
 
 def _analyse(s: Settings[Options], results: Results, data: str) -> Iterator[Row]:
-    kept: Rows = results["rows"]
-    counts, blocks = kept.n[data], kin(kept.test[data])
+    used: Rows = results["rows"]
+    counts, blocks = used.n[data], kin(used.test[data])
     shapes = [replace(s.training, d_model=width) for width in s.options.widths]
-    parameters = np.array([_parameters(kept.dim[data], shape) for shape in shapes])
+    parameters = np.array([_parameters(used.dim[data], shape) for shape in shapes])
     usual = [f"{n}x{s.training.d_model}" for n in counts]
     wide = [f"{counts[-1]}x{width}" for width in s.options.widths]
     nearest = [f"{n}-nearest" for n in counts]
@@ -292,20 +292,20 @@ def _analyse(s: Settings[Options], results: Results, data: str) -> Iterator[Row]
         cells: list[Errors] = [results[f"{data}/{name}"] for name in names]
         errors = np.stack([cell.test for cell in cells], 1).astype(np.float64)
         tables.setdefault(model, errors)
-        told = {"data": data, "model": model, "axis": axis}
+        labels = {"data": data, "model": model, "axis": axis}
         for i, at in enumerate(x):
-            yield row(mean_interval(errors[:, i], blocks), part="error", at=int(at), **told)
+            yield row(mean_interval(errors[:, i], blocks), part="error", at=int(at), **labels)
             if model == "network":
                 fitted = mean_interval(cells[i].training[:, None])
-                yield row(fitted, part="training error", at=int(at), **told)
+                yield row(fitted, part="training error", at=int(at), **labels)
         numbers, half = x.astype(np.float64), _half(x.astype(np.float64))
-        yield row(exponent(numbers, errors, blocks), part="exponent", **told)
-        yield row(exponent(numbers[-half:], errors[:, -half:], blocks), part="upper half", **told)
-        yield row(bend(numbers, errors, blocks), part="upper less lower half", **told)
+        yield row(exponent(numbers, errors, blocks), part="exponent", **labels)
+        yield row(exponent(numbers[-half:], errors[:, -half:], blocks), part="upper half", **labels)
+        yield row(bend(numbers, errors, blocks), part="upper less lower half", **labels)
     for i, at in enumerate(counts):
         ratio = log_ratio(tables["network"][:, i], tables["1NN"][:, i], blocks)
         yield row(ratio, part="network over 1NN", data=data, axis="n", at=int(at))
-    yield row(mean_interval([[kept.variance[data]]]), data=data, part="variance")
+    yield row(mean_interval([[used.variance[data]]]), data=data, part="variance")
 
 
 # ---------------------------------------------------------------------- page
@@ -313,14 +313,14 @@ def _analyse(s: Settings[Options], results: Results, data: str) -> Iterator[Row]
 
 def headline(rows: Sequence[Row], s: Settings[Options]) -> Iterator[Line]:
     """Return all exponents, with what is predicted."""
-    for own in select(rows, part="exponent"):
-        names = {name: own[name] for name in ("data", "model", "axis")}
+    for whole in select(rows, part="exponent"):
+        names = {name: whole[name] for name in ("data", "model", "axis")}
         upper = select(rows, part="upper half", **names)[0]
-        predicted = PREDICTED.get((own["data"], own["axis"]))
+        predicted = PREDICTED.get((whole["data"], whole["axis"]))
         note = f"theory, for smooth targets: {predicted}" if predicted else ""
-        what = f"{own['data']}, {own['model']}, exponent in {AXES[own['axis']]}"
-        for words, line in ((what, own), (f"{what}, upper half", upper)):
-            yield Line(words, line, -1, note=note, answers=("falls", "no fall found", "rises"))
+        what = f"{whole['data']}, {whole['model']}, exponent in {AXES[whole['axis']]}"
+        for text, line in ((what, whole), (f"{what}, upper half", upper)):
+            yield Line(text, line, -1, note=note, answers=("falls", "no fall found", "rises"))
 
 
 def rows(estimates: Sequence[Row], s: Settings[Options]) -> Any:
@@ -350,7 +350,7 @@ def _by_axis(estimates: Sequence[Row], s: Settings[Options], axis: str, series: 
     least = min(r.estimate.value for r in select(estimates, part="error")) / 100
     fitted = [r for r in select(estimates, part="training error", axis=axis) if r.estimate.value >= least]
     on_training = {f"{d}, network on its training rows": select(fitted, data=d) for d in s.data}
-    series |= {name: own for name, own in on_training.items() if own}
+    series |= {name: drawn for name, drawn in on_training.items() if drawn}
     if not any(series.values()):
         return None
     how: dict[str, Any] = {"zero": None, "log_y": True}

@@ -119,7 +119,7 @@ def measure(data: Material, networks: Networks) -> Measured:
     """Steer in every layer but the last of every network, before and after training, for every hierarchy."""
     s, probed = data.settings, data.probed(least_depth=responses.LEAST_DEPTH)
     units = zip(points.pairs_of(data), probed, strict=True)
-    hierarchies = [_Hierarchy(data, k, *own) for k, own in enumerate(units)]
+    hierarchies = [_Hierarchy(data, k, *both) for k, both in enumerate(units)]
     epochs, names = (0, networks.last), [RAW, *responses.streams(data.model(networks))]
 
     def steered(look: Look) -> dict[str, Floats]:
@@ -138,10 +138,10 @@ def measure(data: Material, networks: Networks) -> Measured:
         ]
         return {key: np.concatenate([part[key] for part in parts], -2) for key in parts[0]}
 
-    found = data.measured_by_factor(networks, epochs, names, steered)
+    measured = data.measured_by_factor(networks, epochs, names, steered)
     return Measured(
-        concepts={key: values for key, values in found.items() if key in ON_CONCEPTS},
-        latents={key: values for key, values in found.items() if key not in ON_CONCEPTS},
+        concepts={key: values for key, values in measured.items() if key in ON_CONCEPTS},
+        latents={key: values for key, values in measured.items() if key not in ON_CONCEPTS},
         true=np.concatenate([h.true for h in hierarchies], 1),
         law=np.concatenate([h.law for h in hierarchies]),
         pairs=points.columns_of([h.pairs for h in hierarchies]),
@@ -173,8 +173,8 @@ def _along_probes(A: torch.Tensor, h: _Hierarchy, steer: Steer) -> dict[str, Flo
     (mean, size), *fresh = (steer(h.inside, along[index, t]) for t in range(1 + responses.FRESH_PROBES))
     beyond = np.full((there.size, mean.shape[1]), np.nan)
     beyond[there] = steer(h.outside[there], along[torch.from_numpy(there).to(A.device), 0])[1]
-    found = {"probe_leak": beyond[h.places.depth_index], "probe": mean, "probe_size": size}
-    return found | {f"fresh_{t}": response for t, (response, _) in enumerate(fresh, 1)}
+    moved = {"probe_leak": beyond[h.places.depth_index], "probe": mean, "probe_size": size}
+    return moved | {f"fresh_{t}": response for t, (response, _) in enumerate(fresh, 1)}
 
 
 def _features(data: Material, A: torch.Tensor, hierarchies: list[_Hierarchy]) -> tuple[list[Any], torch.Tensor]:
@@ -202,16 +202,16 @@ def _along_features(
 
     They are responses on a concept, to another concept's feature, and their sizes outside the parent and on it.
     """
-    found = {name: np.full((2, len(h.pairs), doses), np.nan) for name in FEATURE_KEYS}
+    moved = {name: np.full((2, len(h.pairs), doses), np.nan) for name in FEATURE_KEYS}
     side, pair = np.nonzero(best >= 0)
     if not side.size:
-        return found
+        return moved
     chosen = torch.from_numpy(side).to(A.device), torch.from_numpy(pair).to(A.device)
-    own, features, samples = responses.own_directions(A, h.ready)[chosen], best[side, pair], h.samples[side, pair]
+    along, features, samples = responses.own_directions(A, h.ready)[chosen], best[side, pair], h.samples[side, pair]
 
     def carried(numbers: Ints) -> torch.Tensor:
         unit = units[torch.from_numpy(numbers).to(A.device)]
-        return (own * unit).sum(1, keepdim=True) * unit
+        return (along * unit).sum(1, keepdim=True) * unit
 
     start, stop = h.pairs.start[pair], h.pairs.stop[pair]
     outside = h.pairs.order[responses.beyond_rows(start, stop, h.n, h.rows)]
@@ -222,8 +222,8 @@ def _along_features(
     other = steer(samples, carried(features[partner]))[0]
     other[partner < 0] = np.nan
     for key, values in zip(FEATURE_KEYS, (mean, other, leak, size), strict=True):
-        found[key][side, pair] = values
-    return found
+        moved[key][side, pair] = values
+    return moved
 
 
 def _extents(h: _Hierarchy, side: Ints, pair: Ints) -> tuple[Ints, Ints]:
@@ -249,17 +249,17 @@ def unrelated(start: Ints, stop: Ints, feature: Ints, rng: np.random.Generator) 
 
 def analyse(s: Settings[Options], results: Results) -> Iterator[Row]:
     """Return slopes, r² and leakage by direction, layer and dose: relevant, irrelevant, untrained, and the nulls."""
-    found: Measured = results["measures"]
-    pairs = kin(found.pairs["place"], found.pairs["factor"])
-    latents = kin(found.latent_place, found.latent_factor)
-    for e, epoch in enumerate(found.epochs):
-        for k, layer in enumerate(found.layers):
-            for d, dose in enumerate(found.doses):
+    data: Measured = results["measures"]
+    pairs = kin(data.pairs["place"], data.pairs["factor"])
+    latents = kin(data.latent_place, data.latent_factor)
+    for e, epoch in enumerate(data.epochs):
+        for k, layer in enumerate(data.layers):
+            for d, dose in enumerate(data.doses):
                 names = {"network": "trained" if epoch else "untrained", "layer": layer, "dose": dose}
-                yield from _own_rows(found, pairs, (e, k, d), names)
-                yield from _probe_rows(found, latents, (e, k, d), names)
+                yield from _own_rows(data, pairs, (e, k, d), names)
+                yield from _probe_rows(data, latents, (e, k, d), names)
                 if dose == 1.0 and epoch:
-                    yield from _leak_rows(found, pairs, latents, (e, k, d), names)
+                    yield from _leak_rows(data, pairs, latents, (e, k, d), names)
 
 
 def _own_rows(found: Measured, blocks: Ints, at: At, names: dict[str, Any]) -> Iterator[Row]:
@@ -299,16 +299,16 @@ def _probe_rows(found: Measured, blocks: Ints, at: At, names: dict[str, Any]) ->
         yield band(null, measure="slope", direction="fresh probe", case=case, **names)
 
 
-def _leak_rows(found: Measured, pairs: Ints, latents: Ints, at: At, names: dict[str, Any]) -> Iterator[Row]:
+def _leak_rows(data: Measured, pairs: Ints, latents: Ints, at: At, names: dict[str, Any]) -> Iterator[Row]:
     """Return leakage of probes' and features' directions where the hierarchy is relevant."""
     e, k, d = at
     for direction, measured, factor, blocks in (
-        ("probe", found.latents, found.latent_factor, latents),
-        ("feature", found.concepts, found.pairs["factor"], pairs),
+        ("probe", data.latents, data.latent_factor, latents),
+        ("feature", data.concepts, data.pairs["factor"], pairs),
     ):
         both = [measured[f"{direction}_{part}"][:, :, e, k, ..., d] for part in ("size", "leak")]
-        own = [responses.by_relevance(values, factor)["relevant"] for values in both]
-        inside, outside = (values if values.ndim == 2 else mean_of_known(values, 1) for values in own)
+        relevant = [responses.by_relevance(values, factor)["relevant"] for values in both]
+        inside, outside = (values if values.ndim == 2 else mean_of_known(values, 1) for values in relevant)
         if np.isfinite(inside).any():
             value = responses.leakage(inside, outside, blocks)
             yield row(value, measure="leakage", direction=direction, case="relevant", **names)
@@ -323,14 +323,14 @@ def headline(rows: Sequence[Row], s: Settings[Options]) -> Iterator[Line]:
         here = select(rows, network="trained", layer=layer, dose=1.0)
         slopes = {(r["direction"], r["case"]): r for r in select(here, measure="slope")}
         where = label(layer)
-        for direction, along, control, words in (
+        for direction, along, control, versus in (
             ("own", "the own direction", ("own", "irrelevant"), "irrelevant"),
             ("probe", "the probe direction", ("fresh probe", "relevant"), "fresh values"),
             (LESS_OTHER, "the feature's direction less another's", ("other feature", "relevant"), "another feature"),
         ):
             if (direction, "relevant") in slopes:
                 what = f"slope along {along}, {where}"
-                yield Line(what, slopes[direction, "relevant"], 1, 0.0, slopes[control], words)
+                yield Line(what, slopes[direction, "relevant"], 1, 0.0, slopes[control], versus)
         for leak in select(here, measure="leakage"):
             yield Line(f"leakage of the {leak['direction']} direction, {where}", leak, -1, 1.0, note=SAME)
 
@@ -368,16 +368,16 @@ def _by_layer(
     """Draw slopes or r² along a direction, with its controls, in the layers that have any."""
     here = select(rows, measure=measure, dose=1.0)
     along, after = select(here, direction=direction), {"case": "relevant", "network": "trained"}
-    title, control, words = PICTURED[direction]
+    title, control, beside = PICTURED[direction]
     series = {
         "relevant": select(along, **after),
         "irrelevant": select(along, **{**after, "case": "irrelevant"}),
-        words: select(here, direction=control, **after),
+        beside: select(here, direction=control, **after),
         "untrained": select(along, **{**after, "network": "untrained"}),
     }
     if not series["relevant"]:
         return None
-    series = {name: own for name, own in series.items() if own}
+    series = {name: estimates for name, estimates in series.items() if estimates}
     return by_layer(series, layers_of(along), f"{s.data[0]}: {title}", unit)
 
 

@@ -64,8 +64,8 @@ def find_absorbers(firing: Firing, concepts: Concepts, pairs: Pairs, threads: in
     member, lowest = feature[innermost], absorbed[innermost]
     first = np.searchsorted(member, np.arange(firing.fired.size + 1))
     where = deepest, by, second = tuple(np.full(firing.n_rows, -1, np.int64) for _ in range(3))
-    given = first, lowest, concepts.start, concepts.stop, concepts.upper, firing, *where
-    run([(_cover, (*ends, *given)) for ends in even_ranges(bits.words_for(firing.n_rows), threads)], threads)
+    common = first, lowest, concepts.start, concepts.stop, concepts.upper, firing, *where
+    run([(_cover, (*ends, *common)) for ends in even_ranges(bits.words_for(firing.n_rows), threads)], threads)
     return Absorbers(first, lowest, deepest, by, second)
 
 
@@ -80,11 +80,11 @@ def on_rows(
     asked = matches.f1 >= GOOD
     where = absorbers.deepest, absorbers.feature, absorbers.second
     most = int(firing.fired.max())
-    given = most, concepts.start, concepts.stop, matches.feature, firing, *where, on_own, on_own_by_others
+    common = most, concepts.start, concepts.stop, matches.feature, firing, *where, on_own, on_own_by_others
     # Large concepts are listed beside each other, so each task takes them from the whole list.
     step = TASKS_PER_THREAD * threads
     shares = (np.ascontiguousarray(np.flatnonzero(asked)[i::step]) for i in range(step))
-    run([(_covered_by_own, (share, *given)) for share in shares], threads)
+    run([(_covered_by_own, (share, *common)) for share in shares], threads)
     size = concepts.size
     absorbed = covered - on_own  # where the concept's own feature is silent, absorbers are others
     silent, fires = (size - matches.hits) / size, (absorbed + on_own_by_others) / size

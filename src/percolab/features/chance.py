@@ -35,12 +35,12 @@ def chance(firing: Firing, truth: ConceptIntervals, draws: int, seed: int, threa
     edges, size = truth.edges, truth.concepts.size
     ranges = even_ranges(firing.fired.size, threads)
     best = np.zeros((draws, len(ranges), size.size))
-    given: tuple[Any, ...] = firing.fired, firing.n_rows, edges.at
+    common: tuple[Any, ...] = firing.fired, firing.n_rows, edges.at
     if truth.labels.place is not None:
-        given = firing, *_by_document(truth), edges.at.size
+        common = firing, *_by_document(truth), edges.at.size
     draw_best = _best_by_rows if truth.labels.place is None else _best_by_documents
     tasks: list[Task] = [
-        (draw_best, (*ends, draw, np.uint64(seed), *given, edges.start, edges.stop, size, best[draw, i]))
+        (draw_best, (*ends, draw, np.uint64(seed), *common, edges.start, edges.stop, size, best[draw, i]))
         for draw in range(draws)
         for i, ends in enumerate(ranges)
     ]

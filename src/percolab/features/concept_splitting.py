@@ -42,13 +42,13 @@ def unions(firing: Firing, concepts: Concepts, matches: Matches, pairs: Pairs, t
             return taken, f1
         growing, starts = _by_union(growing, members)
         members_of = members[growing[starts[:-1]]]
-        given = *_edges(growing, starts, concepts), concepts.size[growing], firing, candidate
+        common = *_edges(growing, starts, concepts), concepts.size[growing], firing, candidate
         chosen = np.full(len(concepts), -1, np.int64)
         state = tuple(column[growing] for column in (first, count, hits, held, f1, chosen))
         work = np.maximum.reduceat(count[growing], starts[:-1])
         marks = _even_shares(work, TASKS_PER_THREAD * threads)
         tasks: list[Task] = [
-            (_grow, (starts[lo : hi + 1], members_of[lo:hi], *given, *state)) for lo, hi in pairwise(marks)
+            (_grow, (starts[lo : hi + 1], members_of[lo:hi], *common, *state)) for lo, hi in pairwise(marks)
         ]
         run(tasks, threads)
         for column, grown in zip((count, hits, held, f1, chosen), state[1:], strict=True):

@@ -50,9 +50,9 @@ def match(firing: Firing, truth: ConceptIntervals, threads: int) -> Matches:
     f1 = np.zeros((len(ranges), n_concepts))
     feature = np.full((len(ranges), n_concepts), -1, np.int64)
     concept, feature_f1, purity = np.full(n_features, -1, np.int64), np.zeros(n_features), np.zeros(n_features)
-    given = firing, *truth.edges, concepts.size, concepts.summarised
+    common = firing, *truth.edges, concepts.size, concepts.summarised
     tasks: list[Task] = [
-        (_match, (*ends, *given, f1[i], feature[i], concept, feature_f1, purity)) for i, ends in enumerate(ranges)
+        (_match, (*ends, *common, f1[i], feature[i], concept, feature_f1, purity)) for i, ends in enumerate(ranges)
     ]
     run(tasks, threads)
     best = np.argmax(f1, axis=0)  # the first range of equals: the lowest feature

@@ -86,10 +86,10 @@ class KMeans(Decodes):
 
     def _by_sklearn(self, seed: int) -> Any:
         cluster = _sklearn("cluster")
-        given = {"n_clusters": self.n_features, "random_state": seed, "max_iter": self.max_iterations, "n_init": 1}
+        options = {"n_clusters": self.n_features, "random_state": seed, "max_iter": self.max_iterations, "n_init": 1}
         if self.batch_size is None:
-            return cluster.KMeans(**given)
-        return cluster.MiniBatchKMeans(batch_size=self.batch_size, **given)
+            return cluster.KMeans(**options)
+        return cluster.MiniBatchKMeans(batch_size=self.batch_size, **options)
 
     def _on_gpu(self, activations: Any) -> Any:
         """Return the activations as a tensor on the GPU that is asked for or that they are on, None if there is none.
@@ -105,8 +105,8 @@ class KMeans(Decodes):
             return None
         from percolab.features import on_torch
 
-        given = activations if hasattr(activations, "detach") else check_activations(activations)
-        return on_torch.as_rows(given, place)
+        rows = activations if hasattr(activations, "detach") else check_activations(activations)
+        return on_torch.as_rows(rows, place)
 
     def _nearest(self, activations: Any) -> NDArray[np.int64]:
         """Return (n, k) the nearest centres of each row, increasing."""

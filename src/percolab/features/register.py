@@ -132,7 +132,7 @@ def entry(spec: str, budget: Budget) -> Entry:
     Values are numbers, True, False, None, or else text.
     A user's class gets those fields of the budget that its constructor has.
     """
-    name, given = take_options(spec)
+    name, asked = take_options(spec)
     known, values = METHODS.get(name), asdict(budget)
     if known is not None:
         method, taken, fixed = known
@@ -140,10 +140,10 @@ def entry(spec: str, budget: Budget) -> Entry:
     else:
         method, fixed = name, {}
         options = {key: value for key, value in values.items() if key in _parameters(method)}
-    for key in given:
+    for key in asked:
         if key not in _parameters(method):
             raise ValueError(f"method must have the option it is given, got {key!r} for {name!r}")
-    return Entry(spec, method, options | given)
+    return Entry(spec, method, options | asked)
 
 
 def has_sae_lens() -> bool:

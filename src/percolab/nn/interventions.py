@@ -130,14 +130,14 @@ def patch(model: nn.Module, layer: str, source: Any, subspace: Any = None, posit
     tensor([1., 6.])
     """
     span = None if subspace is None else _Span("subspace", subspace)
-    given = _run_source(model, layer, source)
+    values = _run_source(model, layer, source)
 
     def change(output: torch.Tensor) -> torch.Tensor:
-        if output.shape != given.shape:
-            what = "rows" if len(output) != len(given) else "outputs"
-            shapes = f"{tuple(output.shape)} at {layer!r}, got {tuple(given.shape)}"
+        if output.shape != values.shape:
+            what = "rows" if len(output) != len(values) else "outputs"
+            shapes = f"{tuple(output.shape)} at {layer!r}, got {tuple(values.shape)}"
             raise ValueError(f"source must have the {what} of the input, {shapes}")
-        return given.to(output) if span is None else span.replace(layer, output, given.to(output))
+        return values.to(output) if span is None else span.replace(layer, output, values.to(output))
 
     with _changed(model, layer, change, positions):
         yield

@@ -184,10 +184,10 @@ def compare(
     cells: list[Measured] = []
     how: dict[str, Any] = {"seeds": seeds, "training": training or {}, "device": place}
     with shown(progress) as tell:
-        for draw, (made, roles) in enumerate(_draws(data, networks, draws, **how)):
-            each = listed(roles, n_factors(made))
+        for draw, (drawn, roles) in enumerate(_draws(data, networks, draws, **how)):
+            each = listed(roles, n_factors(drawn))
             chosen = _usual_layers(each) if layers is None else [layers] if isinstance(layers, str) else list(layers)
-            cells += read_draw(draw, made, each, asked, chosen, rows, place, tell)
+            cells += read_draw(draw, drawn, each, asked, chosen, rows, place, tell)
     return Comparison(cells, contrasts(cells), delta)
 
 
@@ -254,7 +254,7 @@ def listed(roles: Any, factors: int) -> list[_Network]:
     """Return the networks one by one, with role, factor and place in their list."""
     if not isinstance(roles, Mapping) or not roles:
         raise ValueError("networks must be a mapping from role to networks, such as {'trained': [...], 'raw': None}")
-    found: list[_Network] = []
+    networks: list[_Network] = []
     for role, value in roles.items():
         if role not in ROLES and str(role).lower() in ROLES:
             raise ValueError(f"networks must have the role {str(role).lower()!r}, got {role!r}")
@@ -273,10 +273,10 @@ def listed(roles: Any, factors: int) -> list[_Network]:
                 raise ValueError(
                     f"networks must differ, since intervals are over networks, got the same one twice as {role!r}"
                 )
-            found += [_Network(role, factor, seed, as_source(network)) for seed, network in enumerate(each)]
-    if any(isinstance(network.source, Raw) for network in found):
-        found.append(_Network(PERMUTED, None, 0, Raw(permuted=True)))
-    return found
+            networks += [_Network(role, factor, seed, as_source(network)) for seed, network in enumerate(each)]
+    if any(isinstance(network.source, Raw) for network in networks):
+        networks.append(_Network(PERMUTED, None, 0, Raw(permuted=True)))
+    return networks
 
 
 def _usual_layers(listed: Sequence[_Network]) -> list[str]:

@@ -94,7 +94,7 @@ class _Difference:
 def contrasts(cells: Sequence[Measured]) -> list[Contrast]:
     """Return all contrasts that the cells allow, in the order of their layers, readers and measures."""
     draws = sorted({cell.draw for cell in cells})
-    found = []
+    results = []
     trained = [cell for cell in cells if cell.role == TRAINED] or cells
     for layer, reader, measure in dict.fromkeys((cell.layer, cell.reader, cell.measure) for cell in trained):
         same = [cell for cell in cells if (cell.reader, cell.measure) == (reader, measure)]
@@ -103,8 +103,8 @@ def contrasts(cells: Sequence[Measured]) -> list[Contrast]:
             parts = [_difference(name, [cell for cell in here if cell.draw == draw]) for draw in draws]
             known = [part for part in parts if part is not None]
             if known:
-                found.append(_combine(name, layer, reader, measure, known))
-    return found
+                results.append(_combine(name, layer, reader, measure, known))
+    return results
 
 
 def is_everywhere(cell: Measured) -> bool:
@@ -217,11 +217,11 @@ def reading(contrasts: Sequence[Contrast], delta: float | None = None) -> str:
     """Return what the contrasts of one layer, reader and measure say together."""
     by_name = {contrast.contrast: contrast for contrast in contrasts}
     asked = [name for name in (TRAINED_UNTRAINED, OWN_OTHER) if name in by_name] or [TRAINED_RAW]
-    found = tuple(is_above(by_name.get(name), delta) for name in asked)
-    if None in found:
+    answers = tuple(is_above(by_name.get(name), delta) for name in asked)
+    if None in answers:
         return UNDECIDED
     raw = is_above(by_name.get(RAW_PERMUTED), delta)
-    return READINGS[tuple(asked)][found] or {True: GIVEN, False: NOWHERE, None: "not learned"}[raw]
+    return READINGS[tuple(asked)][answers] or {True: GIVEN, False: NOWHERE, None: "not learned"}[raw]
 
 
 def sentence(contrasts: Sequence[Contrast], delta: float | None = None) -> str:

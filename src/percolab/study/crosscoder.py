@@ -137,11 +137,11 @@ class Difference:
     def summary(self) -> dict[str, float]:
         """The numbers of a report."""
         live = self.features["fired"] > 0
-        found: dict[str, float] = {"features": float(len(live)), "firing": float(live.sum())}
+        numbers: dict[str, float] = {"features": float(len(live)), "firing": float(live.sum())}
         if self.concepts is not None:
-            found |= {"concepts": float(len(self.concepts)), "matched": float(len(self.matched))}
-            found |= {"auc": self.auc, "misattributed": self.misattributed}
-        return found
+            numbers |= {"concepts": float(len(self.concepts)), "matched": float(len(self.matched))}
+            numbers |= {"auc": self.auc, "misattributed": self.misattributed}
+        return numbers
 
     @property
     def verdict(self) -> str:
@@ -261,16 +261,16 @@ def diff(
     known = check_installed(entry(method, MODEST))  # before networks are read, which may take long
     with shown(progress) as tell:
         values = [rows.read(network, name, place) for network, name in zip((first, second), names, strict=True)]
-        found = make(known, check_seed("seed", seed), str(place), sum(part.shape[1] for part in values))
-        if hasattr(found, "progress"):
-            found.progress = tell
+        crosscoder = make(known, check_seed("seed", seed), str(place), sum(part.shape[1] for part in values))
+        if hasattr(crosscoder, "progress"):
+            crosscoder.progress = tell
         fit, width = rows.first_test * int(np.prod(rows.shape[1:])), values[0].shape[1]
         joined: Any = side_by_side(values, fit)
         joined = joined if on_device(known) else joined.cpu().numpy()
-        found.fit(joined[:fit])
-    if getattr(found, "directions", None) is None:
+        crosscoder.fit(joined[:fit])
+    if getattr(crosscoder, "directions", None) is None:
         raise ValueError(f"method must have directions, got {method!r}")
-    encoded, share = found.encode(joined[fit:]), shares(as_array(found.directions), width)
+    encoded, share = crosscoder.encode(joined[fit:]), shares(as_array(crosscoder.directions), width)
     codes = scipy.sparse.csc_array(as_array(encoded) if hasattr(encoded, "detach") else encoded)
     held_out = (rows.shape[0] - rows.first_test, *rows.shape[1:])
     return Difference(
@@ -301,11 +301,11 @@ class _Rows:
         if data is None and not hasattr(network, "shape"):
             raise ValueError("data must be a corpus or inputs unless activations are given, got None")
         inputs = getattr(data, "X", data)
-        given = network if inputs is None else inputs
-        whole = inputs is not None and np.issubdtype(np.asarray(given[:1]).dtype, np.integer)
-        shape = tuple(given.shape[:2] if whole or (inputs is None and len(given.shape) == 3) else given.shape[:1])
+        array = network if inputs is None else inputs
+        whole = inputs is not None and np.issubdtype(np.asarray(array[:1]).dtype, np.integer)
+        shape = tuple(array.shape[:2] if whole or (inputs is None and len(array.shape) == 3) else array.shape[:1])
         if not shape or shape[0] < 2:
-            raise ValueError(f"data must have at least 2 rows, got shape {tuple(given.shape)}")
+            raise ValueError(f"data must have at least 2 rows, got shape {tuple(array.shape)}")
         return cls(inputs, shape, 0, whole)
 
     @property
@@ -350,6 +350,6 @@ def _concepts(
         feature = table["feature"].to_numpy()
         table = table.assign(lexicon=k, owner=owner, share=np.where(feature < 0, 0.5, share[feature]))
         tables.append(table[["lexicon", "latent", "size", "feature", "f1", "share", "owner"]])
-    found = pandas.concat(tables, ignore_index=True) if tables else pandas.DataFrame()
-    nearest: Ints = np.abs(found["share"].to_numpy()[:, None] - [0, 0.5, 1]).argmin(1)
-    return found.assign(said=[OWNERS[i] for i in nearest])
+    concepts = pandas.concat(tables, ignore_index=True) if tables else pandas.DataFrame()
+    nearest: Ints = np.abs(concepts["share"].to_numpy()[:, None] - [0, 0.5, 1]).argmin(1)
+    return concepts.assign(said=[OWNERS[i] for i in nearest])

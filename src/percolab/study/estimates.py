@@ -120,17 +120,17 @@ def combined(by_draw: Sequence[Iterable[Row]]) -> list[Row]:
     groups: dict[Any, list[Row]] = {}
     for rows in by_draw:
         seen: dict[Any, int] = defaultdict(int)
-        for one in rows:
-            key = tuple((name, value) for name, value in one.names.items() if name not in LOCAL)
-            groups.setdefault((key, seen[key]), []).append(one)
+        for row in rows:
+            key = tuple((name, value) for name, value in row.names.items() if name not in LOCAL)
+            groups.setdefault((key, seen[key]), []).append(row)
             seen[key] += 1
     return [_combined(rows) for rows in groups.values()]
 
 
 def _combined(rows: list[Row]) -> Row:
-    first, values = rows[0], [one.estimate.value for one in rows]
-    ends = np.array([[one.estimate.low, one.estimate.high] for one in rows])
-    units = round(float(np.mean([one.estimate.units for one in rows])))
+    first, values = rows[0], [row.estimate.value for row in rows]
+    ends = np.array([[row.estimate.low, row.estimate.high] for row in rows])
+    units = round(float(np.mean([row.estimate.units for row in rows])))
     value = float(np.mean(values))
     if first.band:
         low, high = ends.mean(0)
@@ -142,7 +142,7 @@ def _combined(rows: list[Row]) -> Row:
         estimate = Estimate(value, value - float(below), value + float(above), first.estimate.seeds, units)
     names = dict(first.names)
     if "at" in names:
-        names["at"] = float(np.mean([one["at"] for one in rows]))
+        names["at"] = float(np.mean([row["at"] for row in rows]))
     if "bin" in names:
         names["bin"] = f"{names['bin']} in the first draw"
     return Row(estimate, names, first.band, tuple(values))

@@ -136,7 +136,7 @@ class Experiment(Generic[O]):
         count = check_integer("seeds", self.usual_seeds[scale] if seeds is None else seeds, self.least_seeds)
         self._check_network(network, layers)
         training = self.training(self.data[0] if stored else chosen[0], scale)
-        given = {
+        flags = {
             "data": chosen != usual and "{data}" not in self.call and ",".join(chosen),
             "seeds": count != self.usual_seeds[scale] and count,
             "epochs": epochs is not None and epochs != training.total and epochs,
@@ -146,32 +146,32 @@ class Experiment(Generic[O]):
             "readers": ",".join(readers or ()),
         }
         training = training if epochs is None else replace(training, **{f"{training.unit}s": epochs})
-        own = self.options(scale, count, training)
-        if readers and not hasattr(own, "readers"):
+        defaults = self.options(scale, count, training)
+        if readers and not hasattr(defaults, "readers"):
             raise ValueError(f"readers must be left out: {self.name} has its own, got {','.join(readers)!r}")
         for reader in readers or ():
             as_reader(reader)  # or it raises
         for name, value in options.items():
-            if value != getattr(own, name):
-                given[name.replace("_", "-")] = f"{value:g}" if isinstance(value, float | int) else value
+            if value != getattr(defaults, name):
+                flags[name.replace("_", "-")] = f"{value:g}" if isinstance(value, float | int) else value
         command = f"percolab {self.call.format(name=self.name, data=chosen[0])} --scale {scale}"
-        found = Settings(
+        settings = Settings(
             experiment=self.name,
             scale=scale,
             data=chosen,
             recipes=(stored.recipe,) if stored else tuple(recipe_of(name, scale) for name in chosen),
             training=training,
             seeds=count,
-            options=replace(own, **options),  # type: ignore[type-var]
+            options=replace(defaults, **options),  # type: ignore[type-var]
             draws=draws,
             network=network or "",
             layers=tuple(layers or ()),
             store=str(Path(chosen[0]).absolute()) if stored else "",
             digest=digest_of(stored, network),
             asked=tuple(readers or ()),
-            command=command + "".join(f" --{name} {value}" for name, value in given.items() if value),
+            command=command + "".join(f" --{name} {value}" for name, value in flags.items() if value),
         )
-        return found if activations is None else self._of_recorded(found, activations)
+        return settings if activations is None else self._of_recorded(settings, activations)
 
     def _of_recorded(self, s: Settings[O], activations: str | os.PathLike[str]) -> Settings[O]:
         """Return settings in which the activations of a folder take the place of networks."""
@@ -181,16 +181,16 @@ class Experiment(Generic[O]):
         for reader in s.asked:
             if hasattr(as_reader(reader), "read_network"):
                 raise ValueError(f"readers must not change networks where activations are given, got {reader!r}")
-        kept, options = folder(activations), {"activations": str(Path(activations).absolute())}
-        networks = Recorded.of(kept, 0, s.training.total)
-        given: dict[str, Any] = options | ({"keep": (0, networks.last)} if hasattr(s.options, "keep") else {})
+        recorded, options = folder(activations), {"activations": str(Path(activations).absolute())}
+        networks = Recorded.of(recorded, 0, s.training.total)
+        changes: dict[str, Any] = options | ({"keep": (0, networks.last)} if hasattr(s.options, "keep") else {})
         return replace(
             s,
-            options=replace(s.options, **given),  # type: ignore[type-var]
+            options=replace(s.options, **changes),  # type: ignore[type-var]
             command=f"{s.command} --activations {activations}",
-            layers=tuple(kept.layers),
+            layers=tuple(recorded.layers),
             seeds=len(set(networks.seeds)),
-            digest=s.digest + kept.digest,
+            digest=s.digest + recorded.digest,
         )
 
     def _stored(self, chosen: Sequence[str], draws: int) -> Any:
@@ -315,11 +315,11 @@ class Study(Generic[O]):
 
     def plan(self, draw: int) -> list[Cell[Any]]:
         """Return the cells of a draw; where they depend on another one, that one until it is there."""
-        settings, own = self.settings.drawn(draw), self.experiment
-        if own.first is None:
-            return list(own.cells(settings))
-        first = own.first(settings)
-        return [first, *own.cells(settings, self.cells.read(first))] if self.cells.has(first) else [first]
+        settings, experiment = self.settings.drawn(draw), self.experiment
+        if experiment.first is None:
+            return list(experiment.cells(settings))
+        first = experiment.first(settings)
+        return [first, *experiment.cells(settings, self.cells.read(first))] if self.cells.has(first) else [first]
 
     def all_cells(self) -> list[Cell[Any]]:
         """Return the cells of all draws."""
@@ -332,8 +332,8 @@ class Study(Generic[O]):
 
     def failed(self) -> dict[str, str]:
         """Return why cells failed, by their names."""
-        made = {cell.name: self.cells.made(cell) for cell in self.all_cells()}
-        return {name: one.failed for name, one in made.items() if one is not None and one.failed}
+        records = {cell.name: self.cells.made(cell) for cell in self.all_cells()}
+        return {name: record.failed for name, record in records.items() if record is not None and record.failed}
 
     def finished(self) -> list[int]:
         """Return the draws of which all cells are there; in parts, those of which any is."""
@@ -349,30 +349,30 @@ class Study(Generic[O]):
     def publish(self) -> dict[str, Any]:
         """Write figures, page, table and results.json from the draws that are finished; return all numbers."""
         begun, tell = time.perf_counter(), self.cells.here.progress
-        draws, own, s, place = self.finished(), self.experiment, self.settings, self.cells.here.device
+        draws, experiment, s, place = self.finished(), self.experiment, self.settings, self.cells.here.device
         device = device_name(choose_device(place)) if place != "auto" else "a Ray cluster"
-        found = [self._found(draw) for draw in draws]
-        rows = combined([one.rows for one in found]) if found else []
-        headline = list(own.headline(rows, s)) if found else []
-        drawn = own.draw(rows, s) if rows else {}
-        details = own.details(found, s) if own.details and found else Details([], {}, {}, {})
+        analyses = [self._analysed(draw) for draw in draws]
+        rows = combined([analysis.rows for analysis in analyses]) if analyses else []
+        headline = list(experiment.headline(rows, s)) if analyses else []
+        drawn = experiment.draw(rows, s) if rows else {}
+        details = experiment.details(analyses, s) if experiment.details and analyses else Details([], {}, {}, {})
         images = self._write({**drawn, **details.drawn})
-        missing, networks = self.missing(), _trained(found)
+        missing, networks = self.missing(), _trained(analyses)
         results = {
             "schema": SCHEMA, "version": VERSION, "experiment": s.experiment, "scale": s.scale, "command": s.command,
             "draws": len(draws), "missing": missing, "failed": self.failed(),
             "headline": [line.to_dict() for line in headline],
-            "estimates": [one.to_dict() for one in rows], "training": networks, "settings": s.to_dict(),
+            "estimates": [row.to_dict() for row in rows], "training": networks, "settings": s.to_dict(),
             **details.values, **self._times(begun),
             "provenance": provenance(PACKAGES, device=device),
         }  # fmt: skip
         for name, table in details.tables.items():
             (self.directory / name).parent.mkdir(exist_ok=True)
             write_table(table, self.directory / name)
-        if found and find_spec("pyarrow") is not None:
+        if analyses and find_spec("pyarrow") is not None:
             with replacing(self.directory / TABLE) as file:
-                tidy([one.results for one in found]).to_parquet(file, index=False)
-        shown = report.Report(own.words, results, networks, rows, headline, images, details.sections)
+                tidy([analysis.results for analysis in analyses]).to_parquet(file, index=False)
+        shown = report.Report(experiment.words, results, networks, rows, headline, images, details.sections)
         with replacing(self.directory / REPORT) as file:
             file.write_bytes(report.make(shown))
         write_json(self.directory / RESULTS, results)
@@ -380,25 +380,25 @@ class Study(Generic[O]):
             tell("report", 1, 1)
         return results
 
-    def _found(self, draw: int) -> Found:
+    def _analysed(self, draw: int) -> Found:
         s, results = self.settings.drawn(draw), self.results(draw)
         return Found(list(self.experiment.analyse(s, results)), self.experiment.networks(s, results), results)
 
     def _write(self, drawn: Mapping[str, pictures.Picture]) -> dict[str, tuple[bytes, str]]:
         folder = self.directory / FIGURES
         folder.mkdir(exist_ok=True)
-        pictures.write({name: one.figure for name, one in drawn.items()}, folder, self.cells.here.progress)
-        return {name: ((folder / f"{name}.png").read_bytes(), one.caption) for name, one in drawn.items()}
+        pictures.write({name: picture.figure for name, picture in drawn.items()}, folder, self.cells.here.progress)
+        return {name: ((folder / f"{name}.png").read_bytes(), picture.caption) for name, picture in drawn.items()}
 
     def _times(self, begun: float) -> dict[str, Any]:
         """Return the time that each stage took, and where."""
         seconds: dict[str, float] = {}
         devices: dict[str, set[str]] = {}
         for cell in self.all_cells():
-            made, stage = self.cells.made(cell), cell.stage or cell.name.rpartition("/")[2]
-            if made is not None:
-                seconds[stage] = seconds.get(stage, 0.0) + made.seconds
-                devices.setdefault(stage, set()).add(made.device)
+            record, stage = self.cells.made(cell), cell.stage or cell.name.rpartition("/")[2]
+            if record is not None:
+                seconds[stage] = seconds.get(stage, 0.0) + record.seconds
+                devices.setdefault(stage, set()).add(record.device)
         return {
             "seconds": {**seconds, "report": time.perf_counter() - begun},
             "devices": {stage: ", ".join(sorted(names)) for stage, names in devices.items()},
@@ -413,13 +413,13 @@ def digest_of(stored: Any, network: str | None) -> str:
     return hashlib.sha256(b"".join(parts)).hexdigest()[:16] if parts else ""
 
 
-def _trained(found: Sequence[Found]) -> dict[str, Any]:
+def _trained(analyses: Sequence[Found]) -> dict[str, Any]:
     """Return how many networks there are in all draws, and their scores."""
-    if not found:
+    if not analyses:
         return {}
-    total = {"networks": sum(one.networks.get("networks", 0) for one in found)}
-    test = [score for one in found for score in one.networks.get("test", ())]
-    return {**found[0].networks, **total, **({"test": test} if test else {})}
+    total = {"networks": sum(analysis.networks.get("networks", 0) for analysis in analyses)}
+    test = [score for analysis in analyses for score in analysis.networks.get("test", ())]
+    return {**analyses[0].networks, **total, **({"test": test} if test else {})}
 
 
 def declared(module: str, **given: Any) -> Experiment[Any]:
@@ -436,13 +436,13 @@ def declared(module: str, **given: Any) -> Experiment[Any]:
     given
         All other fields, and those that another module has the function for.
     """
-    own = vars(sys.modules[module])
-    found = {each.name: own[each.name] for each in fields(Experiment) if callable(own.get(each.name))}
-    if "cells" not in {*found, *given}:
-        parts = {"train": own["train"], "measure": own["measure"], "kind": own["Measured"]}
-        found["cells"] = partial(train_then_measure, **parts)
-    usual = {"name": module.rpartition(".")[2], "words": report.Words.of(own["__doc__"])}
-    return Experiment(**{**usual, **found, **given})
+    scope = vars(sys.modules[module])
+    functions = {each.name: scope[each.name] for each in fields(Experiment) if callable(scope.get(each.name))}
+    if "cells" not in {*functions, *given}:
+        parts = {"train": scope["train"], "measure": scope["measure"], "kind": scope["Measured"]}
+        functions["cells"] = partial(train_then_measure, **parts)
+    usual = {"name": module.rpartition(".")[2], "words": report.Words.of(scope["__doc__"])}
+    return Experiment(**{**usual, **functions, **given})
 
 
 def train_then_measure(
@@ -478,8 +478,8 @@ def tidy(by_draw: Sequence[Results]) -> pandas.DataFrame:
     parts = []
     for draw, results in enumerate(by_draw):
         for name, result in results.items():
-            own = [result.tidy()] if hasattr(result, "tidy") else _annotated(result)
-            parts += [part.assign(draw=draw, cell=name) for part in own]
+            tables = [result.tidy()] if hasattr(result, "tidy") else _annotated(result)
+            parts += [part.assign(draw=draw, cell=name) for part in tables]
     return pandas.concat(parts, ignore_index=True) if parts else pandas.DataFrame()
 
 
@@ -489,8 +489,8 @@ def _annotated(result: Any) -> Iterator[pandas.DataFrame]:
 
     for name, kind in get_type_hints(type(result), include_extras=True).items():
         for along in getattr(kind, "__metadata__", ()):
-            named, given = [getattr(result, f"{axis}s", None) for axis in along], getattr(result, name)
-            for measure, values in given.items() if isinstance(given, dict) else [(name, given)]:
+            named, arrays = [getattr(result, f"{axis}s", None) for axis in along], getattr(result, name)
+            for measure, values in arrays.items() if isinstance(arrays, dict) else [(name, arrays)]:
                 sizes = zip(named, values.shape, strict=True)
                 index = pandas.MultiIndex.from_product(
                     [n if isinstance(n, list) else range(size) for n, size in sizes], names=list(along)

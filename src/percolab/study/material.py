@@ -149,20 +149,20 @@ class Recorded:
     last: int
 
     @classmethod
-    def of(cls, kept: Folder, draw: int, last: int) -> Recorded:
+    def of(cls, folder: Folder, draw: int, last: int) -> Recorded:
         """Return the trained networks of a folder: for each place in the lists, those of all hierarchies."""
-        places = kept.places(draw)
-        own = sorted(
+        places = folder.places(draw)
+        pairs = sorted(
             ((seed, factor) for role, factor, seed in places if role == TRAINED),
             key=lambda place: (place[0], place[1] or 0),
         )
-        seeds, factors = [seed for seed, _ in own], [factor for _, factor in own]
+        seeds, factors = [seed for seed, _ in pairs], [factor for _, factor in pairs]
         rule = f"manifest.json must have, for draw {draw}, networks of the roles {TRAINED!r} and {UNTRAINED!r}"
-        if not own or any((UNTRAINED, None, seed) not in places for seed in seeds):
+        if not pairs or any((UNTRAINED, None, seed) not in places for seed in seeds):
             raise ValueError(f"{rule} with the same seeds, the untrained ones without a factor")
         if len({seeds.count(seed) for seed in seeds}) > 1:
             raise ValueError(f"{rule}, as many {TRAINED} ones for each factor")
-        return cls(kept, draw, seeds, factors, last)
+        return cls(folder, draw, seeds, factors, last)
 
     def __len__(self) -> int:
         return len(self.seeds)
@@ -286,7 +286,7 @@ class Material:
 
     def places(self, probed: Sequence[Places]) -> Ints:
         """Return where probed latents are, hierarchy after hierarchy, for blocks of kin."""
-        return np.concatenate([places(t.forest, own.latent) for t, own in zip(self.truths, probed, strict=True)])
+        return np.concatenate([places(t.forest, chosen.latent) for t, chosen in zip(self.truths, probed, strict=True)])
 
     # ------------------------------------------------------------------ networks
 
@@ -369,14 +369,14 @@ class Material:
         measure: Callable[[Look], Mapping[str, Floats]],
     ) -> dict[str, Array]:
         """Return (networks, epochs, layers, …) what is measured of every network, epoch and layer."""
-        found: dict[str, list[Floats]] = {}
+        columns: dict[str, list[Floats]] = {}
         for _, j, model in self.looks(networks, epochs):
             recorded = {RAW: self.inputs, **self.record(model, [name for name in layers if name != RAW])}
             for name in layers:
                 for key, values in measure(Look(model, epochs[j], name, recorded[name])).items():
-                    found.setdefault(key, []).append(values)
+                    columns.setdefault(key, []).append(values)
         shape = len(networks), len(epochs), len(layers)
-        return {key: np.stack(v).astype(np.float32).reshape(*shape, *v[0].shape) for key, v in found.items()}
+        return {key: np.stack(v).astype(np.float32).reshape(*shape, *v[0].shape) for key, v in columns.items()}
 
     def measured_by_factor(self, networks: Networks | Recorded, *of: Any) -> dict[str, Array]:
         """Return (seeds, hierarchies, epochs, layers, …) the same for networks that `train_by_factor` made."""

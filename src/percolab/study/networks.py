@@ -21,22 +21,22 @@ def untrained(config: AnyTrainConfig, data: AnyData, seed: int, make: str = "") 
     """Return a network with the initial weights of a seed: one's own, a transformer of documents, or the paper's."""
     if make:
         return find_make(make)(data, seed)
-    [own] = config.with_seeds([seed])
+    [seeded] = config.with_seeds([seed])
     if isinstance(data, Corpus):
-        return new_transformer(own, data)  # type: ignore[arg-type]
-    return new_mlp(own, data.X.shape[1], None)  # type: ignore[arg-type]
+        return new_transformer(seeded, data)  # type: ignore[arg-type]
+    return new_mlp(seeded, data.X.shape[1], None)  # type: ignore[arg-type]
 
 
 def find_make(name: str) -> Callable[[Any, int], nn.Module]:
     """Return the function that ``module:function`` names."""
     module, _, function = name.partition(":")
     try:
-        found = getattr(importlib.import_module(module), function)
+        make = getattr(importlib.import_module(module), function)
     except (ImportError, AttributeError, ValueError) as error:
         raise ValueError(f"network must be a function that can be imported, got {name!r}: {one_line(error)}") from None
-    if not callable(found):
+    if not callable(make):
         raise ValueError(f"network must be a function make(data, seed), got {name!r}")
-    return found
+    return make
 
 
 def own_network(name: str, data: AnyData, seed: int) -> nn.Module:

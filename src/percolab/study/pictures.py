@@ -150,8 +150,8 @@ def _marks(axes: Axes, x: Sequence[float], rows: Sequence[Row], marker: str, nam
     axes.errorbar(
         x, value, yerr=spread, fmt=f"-{marker}", color=colour, markersize=5, elinewidth=1.1, capsize=2, label=name
     )
-    for at, one in zip(x, rows, strict=True):
-        axes.plot([at] * len(one.by_draw), one.by_draw, ".", color=colour, markersize=3, alpha=0.5)
+    for at, row in zip(x, rows, strict=True):
+        axes.plot([at] * len(row.by_draw), row.by_draw, ".", color=colour, markersize=3, alpha=0.5)
 
 
 def _name_lines(axes: Axes) -> None:

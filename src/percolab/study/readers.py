@@ -123,8 +123,8 @@ class Separation(_OfSiblings):
     def read(self, view: View, A: torch.Tensor, seed: int) -> list[Reading]:
         """Return the separation of every pair of siblings."""
         pairs, (_, test) = _pairs(view, self.asked, self.min_size), view.rows(self.asked)
-        found = siblings.sums(A, pairs.ready(test, A.device))
-        return [Reading("separation", pairs.units, siblings.separation(found))]
+        sums = siblings.sums(A, pairs.ready(test, A.device))
+        return [Reading("separation", pairs.units, siblings.separation(sums))]
 
 
 @dataclass(frozen=True, eq=False)
@@ -205,14 +205,14 @@ def probed_beliefs(
     exact = corpus.beliefs(tokens)
     inside = [exact.inside(corpus.contexts(k), k).reshape(tokens.size, -1) for k in lexicons]
     shown, fitted = np.arange(n * length), np.arange(n * length, tokens.size)
-    found = {}
+    probed = {}
     for name, (network, trained_on) in networks.items():
         (where,) = [layer] if layer else TorchSource(network).layers()
         A = activations(network, tokens, [where], device=place)[where].reshape(tokens.size, -1)
         fits = [ridge.ridge(A, inside[k], fitted, shown, PENALTIES, device=place) for k in lexicons]
         a = A[: n * length].cpu().numpy()
-        found[name] = Probed(tuple(trained_on), [a @ fit.weights + fit.intercept for fit in fits])
-    return found
+        probed[name] = Probed(tuple(trained_on), [a @ fit.weights + fit.intercept for fit in fits])
+    return probed
 
 
 @dataclass(frozen=True, eq=False)
@@ -233,8 +233,8 @@ class LatentProbe:
         part = np.full(known.rows.size, ridge.LEFT_OUT)
         part[train], part[test] = ridge.TRAIN, ridge.TEST
         values = known.latent_z[probed.latent][:, None]
-        found = read_places(A, probed, values, config.alpha, part=part)
-        return [Reading("error", Units(probed.latent, probed.start), found.mse[:, 0])]
+        fit = read_places(A, probed, values, config.alpha, part=part)
+        return [Reading("error", Units(probed.latent, probed.start), fit.mse[:, 0])]
 
 
 @dataclass(frozen=True, eq=False)

@@ -67,28 +67,28 @@ class Report:
 
 def make(report: Report) -> bytes:
     """Return the page: the verdict, one picture, the table; definitions, other figures and the making are folded."""
-    words, results = report.words, report.results
+    text, results = report.words, report.results
     first, *others = [pages.image(png, caption, wide=True) for png, caption in report.images.values()] or [""]
     lead = [_lead(results, report.networks), *([] if results["scale"] == "paper" else [REDUCED])]
     body = [
         first,
         *_table(report.headline),
-        pages.folded("How it is measured", map(pages.paragraph, words.method)),
+        pages.folded("How it is measured", map(pages.paragraph, text.method)),
         *report.sections,
         *([pages.heading("More figures"), *others] if others else []),
         pages.heading("How it was made"),
         *_making(report),
     ]
     verdict, look = _finding(report.headline)
-    verdict = f"{words.question} {verdict}".strip()
-    title = f"{words.title}, {results['scale']} scale"
+    verdict = f"{text.question} {verdict}".strip()
+    title = f"{text.title}, {results['scale']} scale"
     return pages.page(title, " ".join(lead), body, verdict=verdict, look=look, banner=unfinished(results["missing"]))
 
 
 def section(make: Callable[..., Iterable[str]], *given: Any) -> list[str]:
     """Return a section of a page: `make` gives its tables; its docstring is the heading, and what is said below it."""
-    title, *words = paragraphs(make.__doc__)
-    said = [pages.definitions(" ".join(words))] if words else []
+    title, *rest = paragraphs(make.__doc__)
+    said = [pages.definitions(" ".join(rest))] if rest else []
     return [pages.heading(title.removesuffix(".")), *said, *make(*given)]
 
 
@@ -146,22 +146,22 @@ def behind(row: Row) -> str:
 def _by_chance(lines: Sequence[Line]) -> str:
     """Say how many of these lines are found by chance, and what it costs to have two networks."""
     count = len(lines)
-    words = f"If there were nothing at all, about {count / 20:.1f} of these {count} lines would be said to be found."
-    return f"{words} {TWO_SEEDS}" if any(line.row.estimate.seeds == 2 for line in lines) else words
+    text = f"If there were nothing at all, about {count / 20:.1f} of these {count} lines would be said to be found."
+    return f"{text} {TWO_SEEDS}" if any(line.row.estimate.seeds == 2 for line in lines) else text
 
 
 def _lead(results: Mapping[str, Any], scores: Mapping[str, Any]) -> str:
     """Return what was trained, on what, and how long it took."""
     chosen = results["settings"]
-    words = f"{counted(scores.get('networks', 0), 'network')} on {' and '.join(chosen['data'])} data"
+    lead = f"{counted(scores.get('networks', 0), 'network')} on {' and '.join(chosen['data'])} data"
     known = [score["r2"] for score in scores.get("test", ()) if score.get("r2") == score.get("r2")]
     if known:
         r2 = f"{min(known):.3f}" if min(known) == max(known) else f"{min(known):.3f} to {max(known):.3f}"
-        words += f", {chosen['training']['epochs']:,} epochs, test R² {r2}"
+        lead += f", {chosen['training']['epochs']:,} epochs, test R² {r2}"
     seconds = clock(sum(results["seconds"].values()))
     devices = " and ".join(dict.fromkeys(results["devices"].values())) or results["provenance"]["device"]
     made = f"Made on {devices} in {seconds} (minutes:seconds)."
-    return f"{words}. Draws of the data: {results['draws']}. {made}"
+    return f"{lead}. Draws of the data: {results['draws']}. {made}"
 
 
 def _making(report: Report) -> Iterable[str]:

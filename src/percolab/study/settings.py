@@ -68,13 +68,13 @@ def recipe_of(data: str, scale: str = "paper") -> AnyRecipe:
     """Return the preset of a name, or what is made like it with fewer points."""
     if data in DOCUMENTS:
         return corpus_of(data, scale)
-    found = PRESETS[data if data in WORLDS else f"paper-{check_choice('data', data, DATA)}"]
+    recipe = PRESETS[data if data in WORLDS else f"paper-{check_choice('data', data, DATA)}"]
     if check_choice("scale", scale, SCALES) == "paper":
-        return found
+        return recipe
     n, least = _SMALL[data]
-    if isinstance(found, Superposition):
-        return replace(found, factors=tuple(replace(factor, n_points=n) for factor in found.factors))
-    return replace(found, n_points=n, dim=_SMALL_DIM, min_cluster_size=least)
+    if isinstance(recipe, Superposition):
+        return replace(recipe, factors=tuple(replace(factor, n_points=n) for factor in recipe.factors))
+    return replace(recipe, n_points=n, dim=_SMALL_DIM, min_cluster_size=least)
 
 
 def training_of(data: str, scale: str = "paper") -> TrainConfig:

@@ -58,11 +58,11 @@ class TorchSource:
         asked = {layer: _POSITION.fullmatch(layer) for layer in layers}
         names = {layer: match[1] if match else layer for layer, match in asked.items()}
         recorded = activations(self.model, view.inputs, list(dict.fromkeys(names.values())), device=device)
-        found = {}
+        by_layer = {}
         for layer, match in asked.items():
             values = recorded[names[layer]]
-            found[layer] = as_rows(values[:, int(match[2])] if match else values, view, layer)
-        return found
+            by_layer[layer] = as_rows(values[:, int(match[2])] if match else values, view, layer)
+        return by_layer
 
 
 @dataclass(frozen=True, eq=False)
@@ -101,13 +101,13 @@ class ArraySource:
                 "a network must be a module or a function for a corpus of several lexicons, which have documents each, "
                 "got an array"
             )
-        found = {}
+        by_layer = {}
         for layer in layers:
             name = layer if layer in self.arrays else ""
             if name not in self.arrays:
                 raise ValueError(f"layers must be those of the arrays ({', '.join(self.arrays)}), got {layer!r}")
-            found[layer] = as_rows(on_device("activations", self.arrays[name], device, torch.float32), view, layer)
-        return found
+            by_layer[layer] = as_rows(on_device("activations", self.arrays[name], device, torch.float32), view, layer)
+        return by_layer
 
 
 @dataclass(frozen=True, eq=False)
@@ -138,8 +138,8 @@ class Folder:
 
     def places(self, draw: int = 0) -> list[tuple[str, int | None, int]]:
         """Return role, factor and place in its list of every network of a draw."""
-        found = [(e["role"], e.get("factor"), e.get("seed", 0)) for e in self.entries if e.get("draw", 0) == draw]
-        return list(dict.fromkeys(found))
+        networks = [(e["role"], e.get("factor"), e.get("seed", 0)) for e in self.entries if e.get("draw", 0) == draw]
+        return list(dict.fromkeys(networks))
 
     @property
     def layers(self) -> list[str]:

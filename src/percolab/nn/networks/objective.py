@@ -134,8 +134,8 @@ def label_score(label: Any, log_probability: Any) -> LabelScore:
     Among classes of equal probability the lowest counts as predicted.
     """
     labels, logs = np.asarray(label, np.int64), np.asarray(log_probability, np.float64)
-    given = logs[np.arange(labels.size), labels]
-    return LabelScore(float(np.mean(logs.argmax(1) == labels)), float(-given.mean()))
+    of_label = logs[np.arange(labels.size), labels]
+    return LabelScore(float(np.mean(logs.argmax(1) == labels)), float(-of_label.mean()))
 
 
 def r_squared(mse: float, variance: float) -> float:

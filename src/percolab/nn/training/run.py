@@ -264,9 +264,9 @@ class Run:
     def _restore(self, state: checkpoint.State) -> None:
         with fitting():
             checkpoint.check_like({"losses": state["losses"]}, {"losses": self.losses})
-            for generator, kept in zip(self.course.generators, state["generators"], strict=True):
-                checkpoint.check_like({"generator": kept}, {"generator": generator.get_state()})
-                generator.set_state(kept)
+            for generator, saved in zip(self.course.generators, state["generators"], strict=True):
+                checkpoint.check_like({"generator": saved}, {"generator": generator.get_state()})
+                generator.set_state(saved)
             begun = -(-state["epoch"] // self.config.every)
             self.losses[:, :begun] = state["losses"][:, :begun].to(self.device)
         self.done, self.seconds = state["epoch"], self.seconds + state["seconds"]
