@@ -85,7 +85,7 @@ COMPARISONS = {
     OWN_OTHER: "{} in networks trained on the hierarchy, minus that in networks trained on another",
     TRAINED_UNTRAINED: "{} in trained networks, minus that in untrained networks",
 }
-#: Share of a GPU that a cell needs on a Ray cluster: it is scored on the processor for longer than it is fitted.
+#: Share of a GPU that a cell needs on a Ray cluster: scoring on the processor takes longer than fitting on the GPU.
 GPUS = 0.25
 BRIEF = 9  #: Columns of the table that the terminal shows.
 
@@ -96,13 +96,13 @@ BRIEF = 9  #: Columns of the table that the terminal shows.
 def cells(s: Settings[Options]) -> list[Cell[Any]]:
     """Return the cells of a draw: the networks, and every method on every representation.
 
-    What the endpoints need is computed first, then the confirmatory methods on all else, then other methods; methods on
-    the same representation follow each other, and share it.
+    Cells that the endpoints need are computed first, then the confirmatory methods on the other representations, then
+    all other methods. Methods on the same representation follow each other and share its activations.
     """
     named = s.of_networks | {"share": s.options.share, "tuned": s.options.tuned}
     networks = networks_cell(s, train, on=Subject, made_from=named)
     asked = {name: value for name, value in s.to_dict()["options"].items() if name != "budget"} | {"store": s.store}
-    asked |= {name: value for name, value in named.items() if name != "seeds"}  # more networks go on from fewer
+    asked |= {name: value for name, value in named.items() if name != "seeds"}  # networks can be added later
     planned: list[Cell[Any]] = [] if s.options.activations else [networks]
     entries = [entry(name, s.options.budget) for name in s.asked]
     compared = (TRAINED,) if n_factors(s.recipe) > 1 else (TRAINED, UNTRAINED)  # by endpoints
@@ -130,7 +130,7 @@ def analyse(s: Settings[Options], results: Results) -> Iterator[Row]:
 
 
 def networks(s: Settings[Options], results: Results) -> dict[str, Any]:
-    """Return how many networks there are."""
+    """Return the number of networks."""
     return {"networks": len({which for which in representations(s) if which.role == TRAINED})}
 
 
@@ -146,7 +146,7 @@ def headline(rows: Sequence[Row], s: Settings[Options]) -> list[Line]:
 
 
 def _measured(endpoint: str, s: Settings[Options]) -> str:
-    """Return what an endpoint measures, with a place for the method."""
+    """Return the description of an endpoint's measure, with a placeholder for the method."""
     contrast = ENDPOINTS[endpoint][0 if n_factors(s.recipe) > 1 else -1]  # the last one for a single hierarchy
     return f"{COMPARISONS[contrast].format(MEASURED[endpoint])} (endpoint: {endpoint})"
 
@@ -340,33 +340,33 @@ def benchmark(
     Parameters
     ----------
     tasks
-        Some of `TASKS`, or tasks of one's own. Each has a directory of its name in `output`.
+        Some of `TASKS`, or the user's own tasks. Each task has a directory of its name in `output`.
     output
-        Directory. A task's own holds its cells, report.html, results.json, and in submission/ one file per draw,
-        role, hierarchy, method with its options, and seed.
+        Directory. The directory of a task holds its cells, report.html, results.json, and in submission/ one file per
+        draw, role, hierarchy, method with its options, and seed.
     scale
         ``"paper"``, or ``"small"``: minutes on a laptop.
     methods
-        More methods beside the usual ones: ``"package.module:Class"``, the name of an entry point, a name with other
+        Methods beside the usual ones: ``"package.module:Class"``, the name of an entry point, a name with other
         options, such as ``"batchtopk@n_features=512"``, or ``"pretrained@path=FOLDER"``.
     only
         Compute these methods alone. Others can be added later.
     again
-        Methods that are computed even if their cells are there.
+        Methods that are computed again even if their cells are finished.
     seeds
-        Networks for each target and draw; None takes 3, at the small scale 1.
+        Number of networks for each target and draw; None takes 3, at the small scale 1.
     draws
-        Draws of the data; tests need three or more.
+        Number of draws of the data; tests need three or more.
     network
-        ``module:function`` of one's own networks: ``make(data, seed)`` returns one.
+        ``module:function`` of the user's networks: ``make(data, seed)`` returns one.
     layer
-        The module that is read; None takes that of the task.
+        The module whose activations are read; None takes that of the task.
     activations
-        Folder with ``manifest.json``: activations in place of networks.
+        Folder with ``manifest.json``: recorded activations replace the networks.
     data
         A store of points in place of the task's data.
     time_limit
-        Seconds after which no further cell is begun.
+        Seconds after which no further cell starts.
     device, ray, overwrite, progress
         As for `percolab.study.experiment.Experiment.run`.
     """

@@ -26,18 +26,18 @@ from percolab.study.measured import OTHER, TRAINED, UNTRAINED, Measured
 
 METHOD, QUESTION, CAUSE = "method", "question", "cause"
 _OVER_PLAIN = (f"{TRAINED} - {PLAIN}",)
-#: The contrast of each endpoint: the first that there is.
+#: The contrasts of each endpoint; the first one that the data allow is used.
 ENDPOINTS = {METHOD: _OVER_PLAIN, QUESTION: (OWN_OTHER, TRAINED_UNTRAINED), CAUSE: _OVER_PLAIN}
 AT_MATCHED = f"f1 at L0 {MATCHED:g}"
-#: What each endpoint compares; the first is tested.
+#: The measures that each endpoint compares; the first one is tested.
 MEASURES = {METHOD: ("f1", AT_MATCHED), QUESTION: ("f1", AT_MATCHED), CAUSE: ("bridged",)}
-#: Measures that contrasts are made of.
+#: Measures that have contrasts.
 COMPARED = ("f1", AT_MATCHED, "f1_zero", "one_to_one", "auc", "probe_activations")
-DRAWN = ("f1", "l0", "splitting", "absorption_edge", "absorption_linear", "dead")  #: Measures that curves are made of.
+DRAWN = ("f1", "l0", "splitting", "absorption_edge", "absorption_linear", "dead")  #: Measures that have curves.
 ONE_CENTRE = f"{PLAIN}-1"
-#: Share of dead features from which a cell is unhealthy, and share of dropped pairs from which there is no verdict.
+#: Share of dead features above which a cell is unhealthy, and share of dropped pairs above which there is no verdict.
 MOST_DEAD, MOST_DROPPED = 0.5, 0.2
-#: Shares of its errors that a concept's feature is relieved of, for power.
+#: Shares of a feature's errors that are corrected in the power analysis.
 PLANTED = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.4, 0.7, 1.0)
 POWER, LEVEL, TRIALS = 0.8, 0.05, 2000
 
@@ -46,7 +46,7 @@ POWER, LEVEL, TRIALS = 0.8, 0.05, 2000
 
 
 def at_chosen(cells: Sequence[Measured]) -> Iterator[Measured]:
-    """Return what every method gives at the setting that validation rows choose, network by network; and at L0 32."""
+    """Return every method's measures at the setting that validation rows choose, network by network; and at L0 32."""
     groups: dict[Any, dict[str, dict[str, Measured]]] = {}
     for cell in cells:
         family, _, setting = cell.reader.partition(AT)
@@ -68,9 +68,9 @@ def _number(cells: dict[str, Measured], name: str) -> float:
 
 
 def interpolate(settings: Sequence[dict[str, Measured]], at: float = MATCHED) -> Measured | None:
-    """Return F1 at an L0 by linear interpolation in its logarithm, concept by concept; None outside what was measured.
+    """Return F1 at an L0, interpolated linearly in log L0, concept by concept; None outside the measured range.
 
-    L0 is measured under the firing rule that is scored.
+    L0 counts firings under the same thresholds as F1.
     """
     order = sorted((s for s in settings if _number(s, "l0") > 0), key=lambda s: _number(s, "l0"))
     if len(order) < 2 or not _number(order[0], "l0") <= at <= _number(order[-1], "l0"):
@@ -89,8 +89,8 @@ def interpolate(settings: Sequence[dict[str, Measured]], at: float = MATCHED) ->
 def estimates(cells: Sequence[Measured], *, tuned: bool = False) -> Iterator[Row]:
     """Return contrasts, endpoints with and without unhealthy cells, levels and curves of one draw.
 
-    Where the network of the second lexicon was `tuned` from that of the first, which it knows too, the question is
-    asked of the second lexicon alone.
+    If the network of the second lexicon was `tuned` from that of the first, it knows both lexicons. The question is
+    then asked of the second lexicon alone.
     """
     chosen = list(at_chosen(cells))
     compared = [cell for cell in chosen if cell.measure in COMPARED]
@@ -103,7 +103,7 @@ def estimates(cells: Sequence[Measured], *, tuned: bool = False) -> Iterator[Row
 
 
 def pair_cells(chosen: Sequence[Measured], endpoint: str, method: str, measure: str) -> list[Measured]:
-    """Return the cells of an endpoint: those of the method, and those that they are compared with."""
+    """Return the cells of an endpoint: the method's cells, and the cells that they are compared with."""
     same = [cell for cell in chosen if cell.measure == measure]
     if endpoint == QUESTION:
         mine = [cell for cell in same if cell.reader == method]
@@ -139,9 +139,9 @@ def _endpoints(chosen: Sequence[Measured], method: str, *, tuned: bool) -> Itera
 
 
 def healthy(pairs: Sequence[Measured], dead: Sequence[Measured]) -> tuple[list[Measured], float]:
-    """Return the cells without those that are mostly dead and those paired with them, and the share of pairs dropped.
+    """Return the cells without mostly dead cells and their partners, and the share of pairs dropped.
 
-    Cells of a hierarchy are paired where they have the same place in their lists.
+    Cells of a hierarchy are partners if they have the same place in their lists.
     """
     unhealthy = {(cell.factor, cell.seed) for cell in dead if cell.values[0] > MOST_DEAD}
     places = {(cell.factor, cell.seed) for cell in pairs}
@@ -150,7 +150,7 @@ def healthy(pairs: Sequence[Measured], dead: Sequence[Measured]) -> tuple[list[M
 
 
 def _planted(trained: Sequence[Measured], recall: Sequence[Measured]) -> dict[float, list[float]]:
-    """Return how much F1 rises if a share of every feature's false and missing firings is put right, in expectation."""
+    """Return the expected rise of F1 if a share of every feature's false and missing firings is corrected."""
     by_place = {(c.role, c.trained_on, c.seed, c.factor, c.reader): c for c in recall}
     rises: dict[float, list[float]] = {share: [] for share in PLANTED}
     for cell in trained:
@@ -183,13 +183,13 @@ def _levels(chosen: Sequence[Measured]) -> list[Row]:
 
 
 def _mean(cell: Measured) -> float:
-    """Return the mean of what is known of a cell."""
+    """Return the mean of the finite values of a cell."""
     known = cell.values[np.isfinite(cell.values)]
     return float(known.mean()) if known.size else float("nan")
 
 
 def _curves(cells: Sequence[Measured]) -> Iterator[Row]:
-    """Yield measures at every setting, with its L0."""
+    """Yield measures at every setting, with the setting's L0."""
     groups: dict[tuple[str, str, str], dict[str, list[float]]] = {}
     for cell in cells:
         if cell.measure in DRAWN:
@@ -209,21 +209,21 @@ def _curves(cells: Sequence[Measured]) -> Iterator[Row]:
 
 @dataclass(frozen=True)
 class Tested:
-    """What an endpoint says of a method."""
+    """The verdict of an endpoint on a method, and the numbers behind it."""
 
     endpoint: str
     method: str
     estimate: Row
     p: float  #: two-sided, of Student's t over draws; NaN with fewer than two draws
     holm: float  #: corrected for the confirmatory methods of this endpoint
-    healthy: Row | None  #: without unhealthy cells
-    dropped: float  #: share of the pairs that have an unhealthy cell
-    smallest: float  #: effect that is found with 80% power; NaN where even the largest planted one is not
+    healthy: Row | None  #: the same estimate without unhealthy cells
+    dropped: float  #: share of pairs with an unhealthy cell
+    smallest: float  #: smallest effect found with 80% power; NaN if even the largest planted one is not
     verdict: str
 
     @property
     def words(self) -> str:
-        """What stands beside the number."""
+        """The text beside the number."""
         power = "no effect that was planted is found with 80% power"
         if self.smallest == self.smallest:
             power = f"smallest effect found with 80% power {self.smallest:.3f}"
@@ -234,7 +234,7 @@ class Tested:
         return f"{test}; {second}, {self.dropped:.0%} of pairs dropped; {power}"
 
     def to_dict(self) -> dict[str, Any]:
-        """Return it as plain values."""
+        """Return the result as plain values."""
         second = None if self.healthy is None else self.healthy.to_dict()
         return {
             "endpoint": self.endpoint, "method": self.method, **self.estimate.estimate.to_dict(),
@@ -266,7 +266,7 @@ def _names(endpoint: str, method: str) -> dict[str, str]:
 
 
 def t_test(values: Sequence[float]) -> float:
-    """Return the two-sided p of a mean of 0, by Student's t over draws; NaN with fewer than three."""
+    """Return the two-sided p value of a mean of 0, by Student's t over draws; NaN with fewer than three."""
     from scipy.stats import ttest_1samp
 
     if len(values) < ENOUGH or not np.isfinite(values).all():
@@ -292,7 +292,7 @@ def holm(p: Any) -> Any:
 
 
 def ruling(main: Row, p: float, second: Row | None, p_second: float, dropped: float) -> str:
-    """Return the verdict of an endpoint: above 0, below 0, not above 0, or undecided; both p are corrected."""
+    """Return the verdict of an endpoint: above 0, below 0, not above 0, or undecided; both p values are corrected."""
     said = _said(main, p)
     if second is None or dropped > MOST_DROPPED:
         return UNDECIDED
@@ -308,8 +308,8 @@ def _said(found: Row, p: float) -> str:
 def smallest_effect(planted: Sequence[float], method: str, spread: dict[str, float], draws: int) -> float:
     """Return the smallest planted effect that the whole rule finds in 80% of simulated benchmarks.
 
-    Fresh draws vary as much as those measured. One method has the planted effect, the others have none; all are tested
-    and corrected together. A method with one draw is never found, and counts in the correction.
+    Fresh draws vary as much as the measured ones. One method has the planted effect, the others have none; all are
+    tested and corrected together. A method with a single draw is never found, but counts in the correction.
     """
     from scipy.stats import t
 

@@ -1,8 +1,8 @@
 """Result files that others can read: one per draw, role, hierarchy, method with its options, and seed.
 
-The envelope is that of SAEBench; `result.schema.json` beside this module is its JSON Schema. Every number of
-`eval_result_metrics` that is a mean over concepts can be had again from `eval_result_details`, and `checksum` is over
-all else, so a file that was changed is known.
+The envelope is that of SAEBench; `result.schema.json` beside this module is its JSON Schema. Every mean over concepts
+in `eval_result_metrics` can be computed again from `eval_result_details`, and `checksum` covers everything else, so a
+changed file is detected.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from percolab.study.settings import Settings
 FOLDER = "submission"
 TYPE = "percolab_concept_recovery"
 SCHEMA_VERSION = 1
-#: Measures that others have names for: category and name. All others are in `recovery`, by their own.
+#: Measures with names of their own in SAEBench: category and name. All others are in `recovery`, by percolab's names.
 CATEGORIES: Mapping[str, tuple[str, str]] = {
     "l0": ("sparsity", "l0"),
     "explained_variance": ("reconstruction_quality", "explained_variance"),
@@ -58,7 +58,7 @@ SCHEMA: Mapping[str, Any] = json.loads(files("percolab.benchmark").joinpath("res
 
 
 def write(directory: Path, s: Settings[Options], cells: Sequence[Measured], task: Task) -> None:
-    """Write the files of a draw; a file whose numbers are there already is left as it is."""
+    """Write the files of a draw; a file that already has these numbers is not written again."""
     folder = directory / FOLDER
     folder.mkdir(exist_ok=True)
     groups: dict[Any, list[Measured]] = {}
@@ -74,7 +74,7 @@ def write(directory: Path, s: Settings[Options], cells: Sequence[Measured], task
 
 
 def made(s: Settings[Options], cells: Sequence[Measured], task: Task) -> dict[str, Any]:
-    """Return one file: all measures of a method at a setting, on a representation, for a hierarchy."""
+    """Return the contents of one file: all measures of a method at a setting, on a representation, for a hierarchy."""
     first = cells[0]
     by_name = {cell.measure: cell for cell in cells}
     method, _, setting = first.reader.partition(AT)
@@ -102,13 +102,13 @@ def made(s: Settings[Options], cells: Sequence[Measured], task: Task) -> dict[st
 
 
 def checksum(values: Mapping[str, Any]) -> str:
-    """Return the SHA-256 of all but the time and the checksum itself."""
+    """Return the SHA-256 of everything but the time and the checksum itself."""
     hashed = {name: value for name, value in values.items() if name not in ("checksum", "datetime_epoch_millis")}
     return hashlib.sha256(json.dumps(hashed, sort_keys=True).encode()).hexdigest()
 
 
 def metrics(by_name: Mapping[str, Measured]) -> dict[str, dict[str, float | None]]:
-    """Return numbers by category: means over concepts, and numbers of the whole method."""
+    """Return numbers by category: means over concepts, and measures of the whole method."""
     by_category: dict[str, dict[str, float | None]] = {}
     for name in (*UNITS, SUBTREES, *SCALARS):
         if name in by_name:
@@ -135,12 +135,12 @@ def _plain(value: Any) -> float | None:
 
 
 def read(file: Path) -> dict[str, Any]:
-    """Return a file, checked against the schema, its own details and its checksum; raise ValueError, in one line."""
+    """Return a file, checked against the schema, its details and its checksum; or raise ValueError, in one line."""
     values = read_json(file.name, file, MOST_BYTES)
     try:
         check_schema(values, SCHEMA)
         if values["checksum"] != checksum(values):
-            raise ValueError("checksum must be that of the file: it was changed")
+            raise ValueError("checksum must be that of the file: the file was changed")
         _check_means(values)
     except ValueError as fault:
         raise ValueError(f"{file.name} must be a result of the benchmark: {fault}") from None
@@ -186,7 +186,7 @@ _KINDS: Mapping[str, Any] = {
 
 
 def check_schema(value: Any, schema: Mapping[str, Any], where: str = "it") -> None:
-    """Raise ValueError, in one line, unless a value is as the part of JSON Schema that `SCHEMA` uses says."""
+    """Raise ValueError, in one line, unless a value follows a JSON Schema; only what `SCHEMA` uses is supported."""
     kinds = schema.get("type", [])
     kinds = [kinds] if isinstance(kinds, str) else kinds
     if kinds and not any(isinstance(value, _KINDS[kind]) and not isinstance(value, bool) for kind in kinds):

@@ -59,19 +59,19 @@ def compare(
     dataset
         What the network was trained on.
     networks
-        By role: torch modules, functions, arrays or arrays by layer, as for `percolab.compare`.
+        By role: torch modules, functions, arrays, or arrays by layer, as for `percolab.compare`.
     methods
         As for the benchmark: names, ``"package.module:Class"``, with options after ``@``.
     layer
-        Module whose activations are looked at; None: the last block.
+        Module whose activations are read; None takes the last block.
     seed
-        Of the methods, and of the draws.
+        Seed of the methods and of the draws.
     device
         Where to compute.
     progress
         True shows a bar; a function is called with (stage, done, total).
     options
-        Of `score`: factor, min_size, threshold, draws.
+        Options of `score`: factor, min_size, threshold, draws.
     """
     place, entries = choose_device(device), [as_entry(spec, MODEST) for spec in methods]
     for entry in entries:

@@ -1,4 +1,4 @@
-"""`percolab benchmark --check`: result files that anyone made, checked, and the table and page made from them."""
+"""`percolab benchmark --check`: checks result files of any origin, and makes the table and the page from them."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from percolab.show import pages
 from percolab.study.estimates import Row, combined
 
 REPORT = "submissions.html"
-#: Of the tasks of this version.
+#: Digests of the tasks of this version.
 DIGESTS = {f"{scale}/{name}": task(name, scale).digest for scale in SCALES for name in TASKS}
 
 
 @dataclass(frozen=True, eq=False)
 class Checked:
-    """The results of one task at one scale, from files."""
+    """The results of one task at one scale, read from files."""
 
     name: str
     files: int
@@ -35,7 +35,7 @@ class Checked:
 
     @property
     def title(self) -> str:
-        """The task, and what is behind its numbers."""
+        """The task, and the number of files, draws and networks behind its results."""
         few = "" if self.draws >= 3 else "; intervals hold for these datasets only"
         return f"{self.name}: {self.files} files, draws {self.draws}, trained networks {self.networks}{few}"
 
@@ -43,8 +43,8 @@ class Checked:
 def check(directory: str | os.PathLike[str]) -> list[Checked]:
     """Check all result files below a directory, write submissions.html there, and return the results by task.
 
-    Raises ValueError, in one line, for a file that is not as the schema says, whose numbers were changed, or whose task
-    is not one of this version.
+    Raises ValueError, in one line, for a file that does not follow the schema, whose numbers were changed, or whose
+    task is not one of this version.
     """
     root = Path(directory)
     if not root.is_dir():

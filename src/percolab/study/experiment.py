@@ -1,8 +1,8 @@
-"""An experiment: what it declares, and how any of them is run, from data to page.
+"""Experiments: what an experiment declares, and how a study of it is run, from data to page.
 
-An experiment declares its settings, the cells that are computed for one draw of the data, the estimates that are made
-from their results, those that answer its question, and pictures. The engine computes the cells of all draws, combines
-their estimates, and writes the page, all numbers, and a tidy table of what was measured.
+An experiment declares its settings, the cells to compute for one draw of the data, the estimates made from their
+results, the estimates that answer its question, and pictures. The engine computes the cells of all draws, combines
+their estimates, and writes the page, all numbers, and a tidy table of the measurements.
 """
 
 from __future__ import annotations
@@ -47,12 +47,12 @@ if TYPE_CHECKING:
 
 O = TypeVar("O")  # noqa: E741
 PACKAGES = (*training_run.PACKAGES, "scikit-learn", "pandas")
-Results = Mapping[str, Any]  #: Results of the cells of one draw that last, by name.
+Results = Mapping[str, Any]  #: Results of the lasting cells of one draw, by name.
 
 
 @dataclass(frozen=True, eq=False)
 class Found:
-    """What was found in one draw of the data."""
+    """The estimates of one draw of the data, and the results behind them."""
 
     rows: list[Row]  #: estimates with intervals
     networks: dict[str, Any]  #: the networks behind them: how many, and their scores
@@ -66,8 +66,8 @@ class Experiment(Generic[O]):
     name: str
     words: report.Words
     data: tuple[str, ...]  #: data that it can be run on; the first is the default
-    options: Callable[[str, int, Any], O]  #: its own settings, from scale, number of seeds and training
-    #: what is computed for one draw of the data, from its settings, and the result of `first`
+    options: Callable[[str, int, Any], O]  #: the experiment's options, from scale, number of seeds and training
+    #: the cells of one draw of the data, from its settings and the result of `first`
     cells: Callable[..., Sequence[Cell[Any]]]
     analyse: Callable[[Settings[O], Results], Iterable[Row]]  #: estimates of one draw, from the results of its cells
     #: the estimates that answer the question, the one that matters most first
@@ -77,16 +77,16 @@ class Experiment(Generic[O]):
     #: pictures of the estimates, the one that answers the question first
     draw: Callable[[Sequence[Row], Settings[O]], dict[str, pictures.Picture]] = lambda rows, settings: {}
     details: Callable[[Sequence[Found], Settings[O]], Details] | None = None  #: tables and pictures of its own
-    #: where the other cells depend on the data: the cell that they depend on
+    #: a cell that the other cells of a draw depend on, if there is one
     first: Callable[[Settings[O]], Cell[Any]] | None = None
     least_seeds: int = 2
     usual_seeds: Mapping[str, int] = field(default_factory=lambda: {"paper": 5, "small": 5})  #: by scale
-    own_networks: bool = False  #: whether it can be run on networks of one's own
+    own_networks: bool = False  #: whether it can be run on the user's networks
     recorded: bool = False  #: whether activations that were recorded elsewhere can take the place of its networks
-    several: bool = False  #: whether it is run on several of its data at once
+    several: bool = False  #: whether one study covers several of its data
     training: Callable[[str, str], Any] = training_of  #: how networks are trained, by data and scale
     call: str = "represent {name}"  #: the command that runs it
-    #: whether estimates are made of the cells that are there, before all are; and a cell that fails stops no other
+    #: whether estimates are made before all cells are finished; a cell that fails then does not stop the others
     in_parts: bool = False
 
     def settings(
@@ -112,22 +112,22 @@ class Experiment(Generic[O]):
         data
             Some of the experiment's data, or the path of a store; None takes its default.
         seeds
-            Networks for each target.
+            Number of networks for each target.
         epochs
-            Another number of epochs than the usual; on documents, of steps.
+            Number of epochs, if not the usual one; for documents, number of steps.
         draws
-            Draws of the data; from three on, intervals are over draws.
+            Number of draws of the data; from three on, intervals are over draws.
         network
-            ``module:function`` of one's own networks: ``make(data, seed)`` returns one, which is trained here.
+            ``module:function`` of the user's networks: ``make(data, seed)`` returns one, which is trained here.
         layers
             Modules of these networks that are read.
         activations
-            Folder with ``manifest.json``: activations in place of networks, of the roles "trained" and "untrained".
+            Folder with ``manifest.json``: activations in place of the networks, "trained" and "untrained" ones.
         readers
-            What reads networks, by names with options as for `percolab.compare`, where the experiment can have others
-            than its usual ones. More can be added later, in the same directory.
+            Readers of the networks, by name, with options as for `percolab.compare`, for experiments that allow other
+            readers than their usual ones. More can be added later, in the same directory.
         options
-            Other values of the experiment's own options.
+            Other values for options of the experiment.
         """
         check_choice("scale", scale, SCALES)
         usual = self.data if self.several else self.data[:1]
@@ -150,7 +150,7 @@ class Experiment(Generic[O]):
         if readers and not hasattr(defaults, "readers"):
             raise ValueError(f"readers must be left out: {self.name} has its own, got {','.join(readers)!r}")
         for reader in readers or ():
-            as_reader(reader)  # or it raises
+            as_reader(reader)  # raises for an unknown reader
         for name, value in options.items():
             if value != getattr(defaults, name):
                 flags[name.replace("_", "-")] = f"{value:g}" if isinstance(value, float | int) else value
@@ -174,7 +174,7 @@ class Experiment(Generic[O]):
         return settings if activations is None else self._of_recorded(settings, activations)
 
     def _of_recorded(self, s: Settings[O], activations: str | os.PathLike[str]) -> Settings[O]:
-        """Return settings in which the activations of a folder take the place of networks."""
+        """Return settings in which recorded activations of a folder replace the networks."""
         if not self.recorded or s.network:
             rule = "network is given" if s.network else f"{self.name} trains its networks"
             raise ValueError(f"activations must be left out: {rule}, got {os.fspath(activations)!r}")
@@ -194,7 +194,7 @@ class Experiment(Generic[O]):
         )
 
     def _stored(self, chosen: Sequence[str], draws: int) -> Any:
-        """Return the data of a store, where one is named; None for data that are known by name."""
+        """Return the data of a store, if `chosen` names one; None for data that are known by name."""
         of_points = self.data in (HIERARCHY, WORLDS)
         if len(chosen) != 1 or chosen[0] in self.data or not of_points or not Path(chosen[0]).exists():
             for name in chosen:
@@ -231,12 +231,12 @@ class Experiment(Generic[O]):
         time_limit: float = float("inf"),
         progress: bool | Progress = False,
     ) -> dict[str, Any]:
-        """Run a study from data to page, resuming what is in `output`; return all its numbers.
+        """Run a study from data to page, resuming an earlier run in `output`; return all its numbers.
 
         Parameters
         ----------
         settings
-            From `settings`.
+            Returned by `settings`.
         output
             Directory; it must be empty, new, or hold the same study. One process at a time works in it.
         device
@@ -246,9 +246,9 @@ class Experiment(Generic[O]):
         ray
             Address of a Ray cluster that computes the cells; None computes them in this process.
         again
-            Whether a cell of this name is computed even if it is there.
+            Called with the name of a cell: whether the cell is computed again even if it is finished.
         time_limit
-            Seconds after which no further cell is begun.
+            Seconds after which no further cell starts.
         progress
             True shows bars; a function is called with (stage, done, total).
         """
@@ -276,14 +276,14 @@ class Experiment(Generic[O]):
             except KeyboardInterrupt:
                 study.publish()
                 raise
-            if not study.missing():  # of a process that was killed as it removed what it had used
+            if not study.missing():  # left by a process that was killed while it cleaned up
                 shutil.rmtree(directory / TRAINING, ignore_errors=True)
             return study.publish()
 
 
 @contextmanager
 def _one_line_for_cells_of_others(cells: Path) -> Iterator[None]:
-    """Turn faults that cells of an earlier run can cause into one line: their files are whole, but anyone's."""
+    """Turn exceptions caused by cells of an earlier run into one line: the files are whole, but anyone's."""
     were_there = cells.exists()
     try:
         yield
@@ -296,7 +296,7 @@ def _one_line_for_cells_of_others(cells: Path) -> Iterator[None]:
 
 @dataclass(frozen=True, eq=False)
 class Details:
-    """What an experiment shows beside its estimates."""
+    """What an experiment shows beyond its estimates."""
 
     sections: list[str]  #: HTML
     values: dict[str, Any]  #: more numbers for results.json
@@ -314,7 +314,7 @@ class Study(Generic[O]):
     cells: Cells
 
     def plan(self, draw: int) -> list[Cell[Any]]:
-        """Return the cells of a draw; where they depend on another one, that one until it is there."""
+        """Return the cells of a draw; if they depend on a first cell that is not finished, only that cell."""
         settings, experiment = self.settings.drawn(draw), self.experiment
         if experiment.first is None:
             return list(experiment.cells(settings))
@@ -326,17 +326,17 @@ class Study(Generic[O]):
         return [cell for draw in range(self.settings.draws) for cell in self.plan(draw)]
 
     def missing(self, *draws: int) -> list[str]:
-        """Return the names of the cells that are not there, of some draws, or of all."""
+        """Return the names of the unfinished cells of some draws; without arguments, of all draws."""
         cells = [cell for draw in draws or range(self.settings.draws) for cell in self.plan(draw)]
         return [cell.name for cell in cells if cell.lasting and not self.cells.has(cell)]
 
     def failed(self) -> dict[str, str]:
-        """Return why cells failed, by their names."""
+        """Return the reasons why cells failed, by cell name."""
         records = {cell.name: self.cells.made(cell) for cell in self.all_cells()}
         return {name: record.failed for name, record in records.items() if record is not None and record.failed}
 
     def finished(self) -> list[int]:
-        """Return the draws of which all cells are there; in parts, those of which any is."""
+        """Return the draws whose cells are all finished; with `in_parts`, the draws with any finished cell."""
         draws = range(self.settings.draws)
         return [draw for draw in draws if not self.missing(draw) or (self.experiment.in_parts and self.results(draw))]
 
@@ -391,7 +391,7 @@ class Study(Generic[O]):
         return {name: ((folder / f"{name}.png").read_bytes(), picture.caption) for name, picture in drawn.items()}
 
     def _times(self, begun: float) -> dict[str, Any]:
-        """Return the time that each stage took, and where."""
+        """Return the time and the devices of each stage."""
         seconds: dict[str, float] = {}
         devices: dict[str, set[str]] = {}
         for cell in self.all_cells():
@@ -406,7 +406,7 @@ class Study(Generic[O]):
 
 
 def digest_of(stored: Any, network: str | None) -> str:
-    """Return a digest of targets and of the file that makes networks; nothing where neither is one's own."""
+    """Return a digest of stored targets and of the file that makes networks; empty if the study uses neither."""
     parts = [np.asarray(stored.y).tobytes()] if stored else []
     if network:
         parts.append(Path(inspect.getsourcefile(find_make(network)) or "").read_bytes())
@@ -414,7 +414,7 @@ def digest_of(stored: Any, network: str | None) -> str:
 
 
 def _trained(analyses: Sequence[Found]) -> dict[str, Any]:
-    """Return how many networks there are in all draws, and their scores."""
+    """Return the number of networks in all draws, and their scores."""
     if not analyses:
         return {}
     total = {"networks": sum(analysis.networks.get("networks", 0) for analysis in analyses)}
@@ -425,16 +425,16 @@ def _trained(analyses: Sequence[Found]) -> dict[str, Any]:
 def declared(module: str, **given: Any) -> Experiment[Any]:
     """Return the experiment that a module declares.
 
-    Its name is the module's, its words are the module's docstring, and its functions are those of the module that have
-    the names of fields: `options`, `cells`, `analyse`, `headline`, and if there are any, `networks`, `draw`, `details`,
+    The experiment takes its name and its text from the module's name and docstring. Functions of the module become the
+    fields with the same names: `options`, `cells`, `analyse`, `headline`, and optionally `networks`, `draw`, `details`,
     `first` and `training`. A module without `cells` has `train`, `measure` and `Measured`, for `train_then_measure`.
 
     Parameters
     ----------
     module
-        Its full name.
+        Full name of the module.
     given
-        All other fields, and those that another module has the function for.
+        All other fields, and fields whose function is in another module.
     """
     scope = vars(sys.modules[module])
     functions = {each.name: scope[each.name] for each in fields(Experiment) if callable(scope.get(each.name))}
@@ -448,7 +448,7 @@ def declared(module: str, **given: Any) -> Experiment[Any]:
 def train_then_measure(
     s: Settings[O], train: Callable[..., Networks], measure: Callable[..., Any], kind: type[Any]
 ) -> list[Cell[Any]]:
-    """Return two cells: networks, which are large and not needed once they are measured, and what is measured of them.
+    """Return two cells: networks, which are large and not needed once they are measured, and the measurements on them.
 
     They are made by ``train(data)`` and ``measure(data, networks)``, which returns a `kind`; `data` is a `Material`.
     """
@@ -470,8 +470,8 @@ def of_recorded(measure: Callable[..., Any], data: Material) -> Any:
 def tidy(by_draw: Sequence[Results]) -> pandas.DataFrame:
     """Return every number that was measured: draw, cell, measure, the places along its axes, value.
 
-    An axis that the result has a list for, such as its layers, has the parts of the list as places. A result that has a
-    method `tidy` makes its part of the table by itself.
+    If the result has a list for an axis, such as its layers, the places are the entries of that list. A result that has
+    a method `tidy` makes its part of the table by itself.
     """
     import pandas
 
