@@ -62,7 +62,7 @@ WHOLE = Units(np.full(1, -1), np.zeros(1, np.int64))
 
 
 def settings_of(entry: Entry) -> list[tuple[str, Entry]]:
-    """Return a method at all settings of its knob, with names; the method itself where it has none, or it is given."""
+    """Return a method at all settings of its sparsity option, with names; unchanged if it has no option to vary."""
     name, values = KNOBS.get(entry.method, ("k", SPARSITIES))
     if (name not in entry.options and entry.method not in KNOBS) or f"{name}=" in entry.name:
         return [(entry.name, entry)]

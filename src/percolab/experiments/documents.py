@@ -50,12 +50,12 @@ CONTRASTS = (OWN_OTHER, TRAINED_UNTRAINED, TRAINED_RAW)
 
 @dataclass(frozen=True)
 class Options:
-    """What this experiment is made from beside data and networks."""
+    """Options of this experiment besides data and networks."""
 
-    readers: tuple[str, ...]  #: the usual ones; the first is what the verdict is about
-    layers: tuple[str, ...]  #: the first is what the verdict is about, and features are made of it alone
+    readers: tuple[str, ...]  #: the usual readers; the verdict is about the first
+    layers: tuple[str, ...]  #: the verdict is about the first, and only the first has features
     documents: int = 2000  #: held-out documents of each lexicon that are read
-    activations: str = ""  #: folder of activations that take the place of networks
+    activations: str = ""  #: folder of activations that replace the networks
 
 
 def options(scale: str, seeds: int, training: Any) -> Options:
@@ -72,7 +72,7 @@ def options(scale: str, seeds: int, training: Any) -> Options:
 
 
 def cells(s: Settings[Options]) -> list[Cell[Any]]:
-    """Return the cells of a draw: the networks, their excess, and what each reader gives."""
+    """Return the cells of a draw: the networks, their excess, and the measures of each reader."""
     made_from, recorded = s.of_networks, s.options.activations
     networks = networks_cell(s, Material.train_by_factor, made_from=made_from)
     reading = []
@@ -82,13 +82,13 @@ def cells(s: Settings[Options]) -> list[Cell[Any]]:
         name, make = "reader-" + re.sub(r"[^\w=.-]+", "-", reader), partial(read, reader)
         given = (partial(of_recorded, make),) if recorded else (make, networks)
         reading.append(cell_of(s, name, Columns, *given, **how))
-    if recorded:  # activations predict nothing, so there is no excess
+    if recorded:  # recorded activations give no predictions, so no excess
         return reading
     return [networks, cell_of(s, "excess", Excess, measure_excess, networks, made_from=made_from), *reading]
 
 
 def layers_read(s: Settings[Options]) -> tuple[str, ...]:
-    """Return the modules that are read: of networks of one's own, those that are named."""
+    """Return the modules that are read: for the user's networks, those that are named."""
     return s.layers or s.options.layers
 
 
@@ -128,7 +128,7 @@ def measure_excess(data: Material, networks: Networks) -> Excess:
 
 
 def read(reader: str, data: Material, networks: Networks | Recorded) -> Columns:
-    """Return what a reader gives for every network, layer and lexicon."""
+    """Return the measures of a reader for every network, layer and lexicon."""
     s = data.settings
     by_lexicon: dict[int | None, list[Any]] = {}
     for i, k in enumerate(networks.factors):
@@ -141,7 +141,7 @@ def read(reader: str, data: Material, networks: Networks | Recorded) -> Columns:
 
 
 def _layers(s: Settings[Options], reader: str) -> list[str]:
-    """Return the layers of a reader: features are made of the first alone."""
+    """Return the layers of a reader: feature methods read only the first."""
     linear = reader.partition("@")[0] in ("beliefs", "separation", "accuracy")
     return list(layers_read(s) if linear else layers_read(s)[:1])
 
@@ -168,7 +168,7 @@ def _measured(s: Settings[Options], results: Results) -> list[Measured]:
 
 
 def networks(s: Settings[Options], results: Results) -> dict[str, Any]:
-    """Return how many networks there are, and how long their training took."""
+    """Return the number of networks, and the time that their training took."""
     trained = {(cell.trained_on, cell.seed) for cell in _measured(s, results) if cell.role == TRAINED}
     return {"networks": len(trained), "training_seconds": results["excess"].seconds if "excess" in results else 0.0}
 

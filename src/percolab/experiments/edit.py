@@ -41,16 +41,16 @@ from percolab.study.pictures import by_layer, drawn_by
 from percolab.study.settings import HIERARCHY, Settings
 
 SHARES = (1 / 200, 1 / 4)  #: An edited latent has from the first to the second of these shares of all rows.
-SLOPE_ROWS = 4096  #: Samples that the mean slope of the prediction is taken over.
+SLOPE_ROWS = 4096  #: Number of samples for the mean slope of the prediction.
 
 
 @dataclass(frozen=True)
 class Options:
-    """What this experiment is made from beside data and networks."""
+    """Options of this experiment besides data and networks."""
 
-    latents: int = 16  #: latents whose value is edited, and retrainings without an edit
+    latents: int = 16  #: number of edited latents, and of retrainings without an edit
     retraining: int = 40  #: epochs of training after an edit
-    #: what an edit adds to a value: y changes by this over the root of the number of latents above a point
+    #: added to a value by an edit: y changes by this over the root of the number of latents above a point
     change: float = 8.0
 
 
@@ -63,7 +63,7 @@ def options(scale: str, seeds: int, training: TrainConfig) -> Options:
 
 
 def shared_cosine(vectors: Floats) -> float:
-    """Return the mean cosine of all pairs of (L, w) vectors: 1 if they point the same way, 0 if they share nothing."""
+    """Return the mean cosine of all pairs of (L, w) vectors: 1 for equal directions, 0 for unrelated ones."""
     length = np.linalg.norm(vectors, axis=1, keepdims=True)
     unit = vectors / np.where(length > 0, length, 1)
     L = len(unit)
@@ -71,7 +71,7 @@ def shared_cosine(vectors: Floats) -> float:
 
 
 def without(vectors: Floats, direction: Floats) -> Floats:
-    """Return (…, w) vectors without their part along a direction (w,)."""
+    """Return (…, w) vectors without their component along a direction (w,)."""
     unit = direction / np.linalg.norm(direction)
     return vectors - (vectors @ unit)[..., None] * unit
 
@@ -91,14 +91,14 @@ def shared_interval(vectors: Floats) -> Estimate:
 
 @dataclass(frozen=True, eq=False)
 class Measured:
-    """By how much edits move activations and predictions."""
+    """The changes of activations and predictions by edits."""
 
     edit: Array  #: (S, layers, L, w) the change of activations by each edit
     null: Array  #: (S, layers, L / 2, w) the same without an edit
     slope: Array  #: (S, layers, w) mean gradient of the prediction
     inside: Annotated[Array, ("seed", "latent")]  #: change of the prediction on the latent's own samples
     outside: Annotated[Array, ("seed", "latent")]  #: size of the change on all others
-    law: Annotated[Array, ("latent",)]  #: what the change inside should be
+    law: Annotated[Array, ("latent",)]  #: the exact change inside
     layers: list[str]
     latents: list[int]
     training: dict[str, Any]
@@ -130,14 +130,14 @@ def _edited(dataset: Dataset, latent: Any, change: float) -> Floats:
 
 
 def cells(s: Settings[Options]) -> list[Cell[Any]]:
-    """Return three cells: networks, their continuations, and what is measured of both."""
+    """Return three cells: networks, their continuations, and the measurements on both."""
     networks = networks_cell(s, Material.train)
     edited = networks_cell(s, retrain, networks, name="edited")
     return [networks, edited, cell_of(s, "measures", Measured, measure, networks, edited)]
 
 
 def retrain(data: Material, networks: Networks) -> Networks:
-    """Go on from each network with each latent's value changed, and with none changed.
+    """Continue training each network with each latent's value changed, and with none changed.
 
     The edits and one continuation without have the same order of rows, that of the seed; as many others without an
     edit as there are latents have orders of their own.
@@ -157,7 +157,7 @@ def retrain(data: Material, networks: Networks) -> Networks:
 
 
 def measure(data: Material, networks: Networks, edited: Networks) -> Measured:
-    """Measure by how much edits move activations and predictions of the latents' own samples, and of all others."""
+    """Measure the changes of activations and predictions by edits, on the latent's samples and on all others."""
     s, dataset, forest = data.settings, data.truths[0].dataset, data.truths[0].forest
     latents = edited_latents(forest, s.options.latents)
     names = streams(data.model(networks))
@@ -192,7 +192,7 @@ def measure(data: Material, networks: Networks, edited: Networks) -> Measured:
 
 
 def _contrasts(A: torch.Tensor, forest: Forest, latents: Ints) -> Floats:
-    """Return (L, w): the mean of each latent's rows, less that of all others."""
+    """Return (L, w): the mean over each latent's rows less the mean over all other rows."""
     total, n = A.double().sum(0), len(A)
     parts = []
     for latent in latents:
@@ -204,7 +204,7 @@ def _contrasts(A: torch.Tensor, forest: Forest, latents: Ints) -> Floats:
 
 
 def mean_slope(model: ResidualMLP, layer: str, X: torch.Tensor) -> Floats:
-    """Return (w,) the mean gradient of the prediction by the residual stream after a layer, over some samples."""
+    """Return (w,) the mean gradient of the prediction with respect to the residual stream after a layer."""
     some = X[:: max(1, len(X) // SLOPE_ROWS)]
     h = activations(model, some, [layer], device=X.device)[layer].requires_grad_()
     forward_from(model, layer, h).sum().backward()
@@ -216,7 +216,7 @@ def mean_slope(model: ResidualMLP, layer: str, X: torch.Tensor) -> Floats:
 
 
 def analyse(s: Settings[Options], results: Results) -> Iterator[Row]:
-    """Return how much of a direction edits share, with and without that of the prediction's slope, and the null."""
+    """Return how much of a direction edits share, with and without the slope of the prediction, and the null."""
     measured: Measured = results["measures"]
     for k, layer in enumerate(measured.layers):
         slope = measured.slope[:, k].astype(np.float64)
@@ -234,7 +234,7 @@ def analyse(s: Settings[Options], results: Results) -> Iterator[Row]:
 
 
 def networks(s: Settings[Options], results: Results) -> dict[str, Any]:
-    """Return the scores of the networks, and which latents were edited."""
+    """Return the scores of the networks, and the edited latents."""
     return {**results["measures"].training, "edited": results["measures"].latents}
 
 
@@ -250,7 +250,7 @@ def _along(vectors: Floats, slope: Floats) -> Estimate:
 
 
 def headline(rows: Sequence[Row], s: Settings[Options]) -> Iterator[Line]:
-    """Return how well edits were learned, and what they share in every layer."""
+    """Return how well edits were learned, and the direction that they share in every layer."""
     learned, leak = (select(rows, measure=name)[0] for name in ("learned", "leakage"))
     yield Line("change of the prediction on the edited latent, over what the law says", learned)
     yield Line("size of the change elsewhere, over that on the latent", leak, -1, 1.0)
@@ -261,7 +261,7 @@ def headline(rows: Sequence[Row], s: Settings[Options]) -> Iterator[Line]:
 
 
 SHARED = {"shared cosine": "shared cosine", "shared cosine, rest": "shared cosine, slope taken out"}
-CASES = (("edits", "edit", ""), ("no change", "null", " (null)"))  #: Words, case, and what marks a null.
+CASES = (("edits", "edit", ""), ("no change", "null", " (null)"))  #: Text, case, and the mark of a null.
 
 
 def shared(rows: Sequence[Row], s: Settings[Options]) -> Any:

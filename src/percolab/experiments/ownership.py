@@ -47,7 +47,7 @@ KNOWN = {SWAP: ((0,), (1,)), TUNED: ((0,), (0, 1)), RESEEDED: ((0,), (0,))}
 
 @dataclass(frozen=True)
 class Options:
-    """What this experiment is made from beside data and networks."""
+    """Options of this experiment besides data and networks."""
 
     layer: str
     method: str  #: the crosscoder
@@ -88,7 +88,7 @@ class Owned:
 
 
 def cells(s: Settings[Options]) -> list[Cell[Any]]:
-    """Return the cells of a draw: networks, those trained further, and the concepts of all pairs."""
+    """Return the cells of a draw: networks, networks trained further, and the concepts of all pairs."""
     networks = networks_cell(s, Material.train_by_factor, made_from=s.of_networks)
     further = networks_cell(s, tune, networks, name="tuned", made_from=s.of_networks)
     return [networks, further, cell_of(s, "pairs", Owned, measure, networks, further)]
@@ -140,7 +140,7 @@ def _differences(data: Material, networks: Networks, further: Networks) -> Itera
 
 
 def analyse(s: Settings[Options], results: Results) -> Iterator[Row]:
-    """Return AUCs, misattributed shares and the part of concepts that is matched, by pair."""
+    """Return AUCs, misattributed shares and the share of matched concepts, by pair."""
     table = results["pairs"].table
     matched = table[table["f1"] > MATCHED]
     null = matched[matched["pair"] == RESEEDED]
@@ -160,12 +160,12 @@ def analyse(s: Settings[Options], results: Results) -> Iterator[Row]:
 
 
 def networks(s: Settings[Options], results: Results) -> dict[str, Any]:
-    """Return how many networks there are."""
+    """Return the number of networks."""
     return {"networks": 3 * s.seeds}
 
 
 def headline(rows: Sequence[Row], s: Settings[Options]) -> Iterator[Line]:
-    """Return the AUCs, and the misattributed shares beside that of the reseeded pair."""
+    """Return the AUCs, and the misattributed shares with that of the reseeded pair as control."""
     for pair in (SWAP, TUNED):
         for name in ("auc", "auc over reseeded"):
             for estimate in select(rows, pair=pair, measure=name):

@@ -107,7 +107,7 @@ def _by_fom(measured: Mapping[str, Measured], title: str, fit_from: float | None
             tops = [np.nanmax(stats[name][f"{shown}_q75"]) for stats in bins.values() for name in _series(stats)]
             grid[row, 0].set_ylim(0, max(1.15, min(highest, 1.05 * float(max(tops)))))
         bottom, top = grid[0, 0].get_ylim()
-        grid[0, 0].set_ylim(bottom, top * (top / bottom) ** 0.2)  # room for the slopes
+        grid[0, 0].set_ylim(bottom, top * (top / bottom) ** 0.2)  # leaves room for the slopes
         grid[0, 0].set_ylabel("MSE of a latent")
         grid[1, 0].set_ylabel("MSE / MSE on\nraw input")
         grid[2, 0].set_ylabel("MSE / MSE on\nfresh values")
@@ -117,7 +117,7 @@ def _by_fom(measured: Mapping[str, Measured], title: str, fit_from: float | None
 
 
 def _legend_of_streams(figure: Figure, axes: Axes) -> None:
-    """Put a legend below, in which the two streams stand below each other."""
+    """Put a legend below the figure, with the two streams one below the other."""
     from matplotlib.lines import Line2D
 
     by_name = dict(zip(*reversed(axes.get_legend_handles_labels()), strict=True))
@@ -130,7 +130,7 @@ def _legend_of_streams(figure: Figure, axes: Axes) -> None:
 
 
 def _streams(names: Iterable[str]) -> list[tuple[str, str, str, list[str]]]:
-    """Return part, marker, line and names of the two streams; of random features, the narrow and the wide ones."""
+    """Return part, marker, line and names of the two streams; for random features, the narrow and the wide ones."""
     known = list(names)
     random = sorted((name for name in known if name.startswith("random.")), key=lambda name: int(name[7:]))
     if random:
@@ -150,7 +150,7 @@ def _fom_column(panels: Sequence[Axes], measured: Measured, bins: Mapping[str, A
     _bars(main, fom, bins[RAW], "MSE", 1.0, INK, "D", True, label(RAW))
     for at, (part, marker, line, names) in enumerate(streams):
         for i, name in enumerate(names):
-            # Side by side: markers of one bin would hide each other.
+            # Side by side, since markers of one bin would hide each other.
             shift = 1.11 ** (at * count + i - count + 0.5 + (0.6 if at else -0.6))
             colour = INK if name.startswith("random.") else PALETTE[i % len(PALETTE)]
             look = (shift, colour, marker, part == "residual", label(name).replace(" stream", ""))
@@ -166,7 +166,7 @@ def _fom_column(panels: Sequence[Axes], measured: Measured, bins: Mapping[str, A
         axes.axhline(1, color=INK, linewidth=1)
     main.set_xscale("log")
     main.set_yscale("log")
-    # Above the axes, so that it meets neither markers nor another number.
+    # Above the axes, so that the text overlaps neither markers nor another number.
     for x, n in zip(fom, bins["n"], strict=True):
         ratio.annotate(
             f"{n:,}", (x, 1), xycoords=("data", "axes fraction"), xytext=(0, 2), textcoords="offset points",
@@ -263,7 +263,7 @@ def fig5(by_kind: ByKind, title: str, target: str = "z") -> Figure:
         grid[0, 0].set_ylabel("MSE over held-out points")
         grid[1, 0].set_ylabel("MSE / MSE at block 0")
         if middles:
-            # A probe of a few rows may go far astray; the others are to be seen.
+            # A probe of few rows may have an extreme error; the limits keep the others visible.
             ratios = np.concatenate(middles)
             low, high = np.quantile(ratios, [0.02, 0.98])
             low, high = max(ratios.min(), low / 1.5), min(ratios.max(), high * 1.5)
@@ -336,7 +336,7 @@ def memorising(seen: Sequence[Row], unseen: Sequence[Row], title: str) -> Figure
 
 
 def _errors(rows: Sequence[Row]) -> tuple[list[str], dict[str, dict[str, Mark]]]:
-    """Return the representations, and by series the error on each: true values by role, fresh values beside them."""
+    """Return the representations, and by series the error on each: true values by role, and fresh values."""
     series: dict[str, dict[str, Mark]] = {TRAINED: {}, UNTRAINED: {}, "no network": {}, FRESH: {}}
     for r in select(rows, part=""):
         kind = r["kind"] if r["kind"] in series else "no network"

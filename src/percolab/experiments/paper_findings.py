@@ -33,42 +33,42 @@ ALSO = {HOLDS: "holds, but also in an untrained network", IN_PART: "holds in par
 
 @dataclass(frozen=True)
 class Case:
-    """One of the cases that a finding is made of: a statistic, and the side that the paper says it is on."""
+    """One of the cases that make up a finding: a statistic, and the range that the paper claims."""
 
     what: str
     value: Estimate
     low: float = -np.inf
-    high: float = np.inf  #: the paper says low < value < high
+    high: float = np.inf  #: the paper claims low < value < high
 
     @property
     def favours(self) -> bool:
-        """Whether the whole interval is where the paper says."""
+        """Whether the whole interval is in the claimed range."""
         return self.low < self.value.low and self.value.high < self.high
 
     @property
     def opposes(self) -> bool:
-        """Whether the whole interval is elsewhere."""
+        """Whether the whole interval is outside the claimed range."""
         return self.value.high <= self.low or self.value.low >= self.high
 
     def to_dict(self) -> dict[str, Any]:
-        """Return it as plain values."""
+        """Return the case as plain values."""
         return {"case": self.what, **asdict(self.value), "favours": self.favours, "opposes": self.opposes}
 
 
 @dataclass(frozen=True)
 class Finding:
-    """A claim of the paper, and what is found."""
+    """A claim of the paper, and the result of its test."""
 
     claim: str
-    rule: str  #: when it holds
+    rule: str  #: the rule for when the claim holds
     verdict: str
-    untrained_verdict: str | None  #: of the same rule, put to untrained networks
-    numbers: str  #: the statistics in words
+    untrained_verdict: str | None  #: verdict of the same rule for untrained networks
+    numbers: str  #: the statistics as text
     untrained_numbers: str | None
     cases: list[Case]
 
     def to_dict(self) -> dict[str, Any]:
-        """Return it as plain values."""
+        """Return the finding as plain values."""
         return {**asdict(self), "cases": [case.to_dict() for case in self.cases]}
 
 
@@ -124,7 +124,7 @@ class Measured:
         self.n, self.depth_index, self.depths = raw.n[kept], raw.depth_index[kept], raw.depths
 
     def _over_draws(self, networks: Sequence[ProbeErrors], raw: ProbeErrors, kept: Any, target: str) -> Floats | None:
-        """Return (networks, representations, latents) errors for a target of several draws, median over them.
+        """Return (networks, representations, latents) errors for a target with several draws, median over the draws.
 
         So the true value is as often below as above, if it is a draw like the others.
         """
@@ -147,7 +147,7 @@ class Measured:
         return self.blocks("residual") + self.blocks("hidden")
 
     def bins(self, least: float = 0.0) -> tuple[list[Ints], Floats]:
-        """Return the latents of logarithmic bins of FOM, of those above `least`, and the middles of the bins."""
+        """Return the latents in logarithmic bins of FOM, among those above `least`, and the middles of the bins."""
         fom = self.fom[self.fom >= least]
         if fom.size < N_BINS:
             return [], np.zeros(0)
@@ -211,7 +211,7 @@ def by_fom(measured: Measured) -> dict[str, Any]:
 # ---------------------------------------------------------------------- the findings
 
 
-#: Checks a finding. Its docstring is the claim, and the rule that says when it holds.
+#: Checks a finding. Its docstring has the claim, and the rule for when it holds.
 Checked = Callable[[Measured], tuple[list[Case], str]]
 
 
@@ -254,7 +254,7 @@ def _counted(cases: Sequence[Case], what: str, name: str) -> str:
 
 
 def _in_bins(measured: Measured, of: Mapping[str, Callable[[Ints], Estimate]]) -> list[Case]:
-    """Return a case for each layer and bin of FOM: that a statistic of the bin's latents is below 1."""
+    """Return a case for each layer and bin of FOM: the claim that a statistic of the bin's latents is below 1."""
     bins = list(zip(*measured.bins(), strict=True))
     return [Case(f"{label(name)}, FOM {fom:.2g}", find(at), high=1) for name, find in of.items() for at, fom in bins]
 

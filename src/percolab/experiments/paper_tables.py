@@ -1,4 +1,4 @@
-"""The tables of a reproduction. A section is a function: its docstring is the heading, and what the page says below."""
+"""The tables of a reproduction. A section is a function: its docstring is the heading, and the text below it."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ Results = Mapping[str, Any]
 
 
 def table_one(experiment: str, at_paper_scale: bool, rows: Sequence[Row]) -> list[dict[str, Any]]:
-    """Return Table 1, one row per model: ours, and the paper's printed digits where there are any."""
+    """Return Table 1, one row per model: our numbers, and the paper's printed digits if there are any."""
     table = []
     for model, title in MODEL_WORDS.items():
         printed = PAPER_TABLE[experiment].get(model, {})
@@ -198,7 +198,7 @@ def _name(kind: str, layer: str) -> str:
 
 
 def _place(kind: str, layer: str) -> tuple[int, str, int]:
-    """Order rows so that trained and untrained stand below each other."""
+    """Order rows so that trained and untrained networks are one below the other."""
     if kind in (RAW, RANDOM):
         return (0 if kind == RAW else 1, "", 0)
     return (2, "" if layer == "input" else layer, 0 if kind == TRAINED else 1)

@@ -45,9 +45,9 @@ METHODS = ("kmeans", "neurons")
 SCORES = {"f1": "best F1", "f1_union": "F1 of a union"}
 RATIO = "log ratio,\nrelevant over irrelevant"
 LEAST_SCORE = 1e-2
-#: What a measure is taken to be at least before its logarithm is.
+#: Smaller values of a measure are raised to this before the logarithm is taken.
 LEAST = {"separation": 1e-12, "held-out separation": 1e-12, "accuracy": 1e-2}
-LEAST_UNITS = 8  #: Pairs of a bin that is shown.
+LEAST_UNITS = 8  #: Fewest pairs of a bin that is shown.
 
 
 # ---------------------------------------------------------------------- statistics
@@ -89,7 +89,7 @@ def idle_log_ratio(values: Floats, factor: Ints, shift: int, least: float = 1e-1
 
 
 def nulls(values: Floats, factor: Ints, blocks: Ints, least: float, names: dict[str, Any]) -> list[Row]:
-    """Return what each shift gives, and as `null` the one that is farthest from 0; nothing with two factors."""
+    """Return the null of each shift, and as `null` the one farthest from 0; nothing with two factors."""
     shifts = range(1, values.shape[1]) if values.shape[1] > 2 else ()
     each = [mean_interval(idle_log_ratio(values, factor, shift, least), blocks) for shift in shifts]
     rows = [row(mean, part="null, by shift", shift=shift, **names) for shift, mean in zip(shifts, each, strict=True)]
@@ -102,7 +102,7 @@ def nulls(values: Floats, factor: Ints, blocks: Ints, least: float, names: dict[
 
 @dataclass(frozen=True, eq=False)
 class Measured:
-    """What was measured of every pair of siblings and every concept."""
+    """The measurements of every pair of siblings and every concept."""
 
     values: Annotated[dict[str, Array], ("seed", "trained_on", "epoch", "layer", "pair")]  #: by measure
     raw: Annotated[dict[str, Array], ("pair",)]  #: the same in the raw input
@@ -116,7 +116,7 @@ class Measured:
 
 
 def train(data: Material) -> Networks:
-    """Train a network for each seed and factor: those of a seed have the same initial weights and order of rows."""
+    """Train a network for each seed and factor: networks of a seed have the same initial weights and order of rows."""
     return data.train_by_factor(keep=data.settings.options.keep, split=data.split)
 
 
@@ -154,7 +154,7 @@ class _Looked:
         )
 
     def measures(self, A: torch.Tensor) -> dict[str, Floats]:
-        """Return separation, of all samples and of held-out ones, and held-out accuracy of all pairs in a row."""
+        """Return the separation of all pairs, on all samples and on held-out ones, and the held-out accuracy."""
         factor = siblings.solver(A, self.fit[0])
         accuracy = [
             siblings.reading_accuracy(A, factor, fit, held_out)
@@ -221,7 +221,7 @@ def _parts(ratio: Floats, pairs: dict[str, Ints], blocks: Ints, names: dict[str,
 
 
 def _levels(values: Floats, raw: Floats | None, factor: Ints, blocks: Ints, names: dict[str, Any]) -> list[Row]:
-    """Return the means of the measure itself: relevant, irrelevant, and in the raw input if it is known there."""
+    """Return the means of the measure itself: relevant, irrelevant, and in the raw input if measured there."""
     cases = by_relevance(values, factor) | ({} if raw is None else {"raw input": raw[None]})
     return [row(mean_interval(v, blocks), part=f"mean, {name}", **names) for name, v in cases.items()]
 

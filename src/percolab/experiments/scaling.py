@@ -40,7 +40,7 @@ from percolab.study.pictures import by_number, drawn_by
 from percolab.study.settings import HIERARCHY, Settings
 from percolab.worlds.splits import Split, split_rows
 
-TIED = 1e-6  #: Relative difference of distances that counts as none.
+TIED = 1e-6  #: Distances with at most this relative difference tie.
 BLOCK_BYTES = {"cpu": 1 << 27, "cuda": 1 << 31}
 #: Exponents of arXiv 2412.07942, as above, by data and axis.
 PREDICTED = {
@@ -54,12 +54,12 @@ AXES = {"n": "training rows", "parameters": "parameters"}
 
 @dataclass(frozen=True)
 class Options:
-    """What this experiment is made from beside data and networks."""
+    """Options of this experiment besides data and networks."""
 
     least_rows: int = 1000  #: fewest training rows; then twice as many, and so on up to all
     widths: tuple[int, ...] = (8, 16, 32, 64, 128, 256)  #: d_model of the networks trained on all rows
-    steps: int = 30_000  #: of the optimiser, the same for every number of rows
-    validation_rows: int = 500  #: rows that are looked at after every epoch; nothing depends on them
+    steps: int = 30_000  #: optimiser steps, the same for every number of rows
+    validation_rows: int = 500  #: rows that are scored after every epoch; nothing depends on them
 
 
 def options(scale: str, seeds: int, training: TrainConfig) -> Options:
@@ -68,13 +68,13 @@ def options(scale: str, seeds: int, training: TrainConfig) -> Options:
 
 
 def training(data: str, scale: str) -> TrainConfig:
-    """Return how networks are trained, but for their seeds, widths and epochs."""
+    """Return the training configuration, apart from seeds, widths and epochs."""
     usual = TrainConfig(batch_size=512, lr=5e-4)
     return usual if scale == "paper" else replace(usual, d_model=64, batch_size=128, lr=1e-3)
 
 
 def epochs(s: Settings[Options], n_rows: int) -> int:
-    """Return the epochs that give the number of steps with so many training rows."""
+    """Return the number of epochs with the number of steps, for this many training rows."""
     batches = -(-n_rows // int(s.training.batch_size))
     return max(1, round(s.options.steps / batches))
 
@@ -98,7 +98,7 @@ def exponent(x: Floats, errors: Floats, blocks: Ints) -> Estimate:
 
 
 def bend(x: Floats, errors: Floats, blocks: Ints) -> Estimate:
-    """Return the exponent over the upper half of the numbers less that over the lower half: 0 where one law holds."""
+    """Return the exponent over the upper half of the numbers less that over the lower half: 0 if one law holds."""
     half = _half(x)
     return _of_means(lambda mean: _slope(x[-half:], mean[-half:]) - _slope(x[:half], mean[:half]), errors, blocks)
 
@@ -124,12 +124,12 @@ def _slope(x: Floats, y: Floats) -> float:
 
 
 def _half(x: Floats) -> int:
-    """Return how many numbers make a half; the middle one of an odd number is in both."""
+    """Return the number of entries in a half; for an odd number, the middle entry is in both."""
     return max(2, -(-len(x) // 2))
 
 
 def nearest_errors(X: torch.Tensor, y: Floats, train: Ints, test: Ints, block_bytes: int | None = None) -> Floats:
-    """Return the squared error of every test row predicted by the nearest training row; of ties, the mean.
+    """Return the squared error of every test row predicted by the nearest training row; the mean over ties.
 
     All bonds have one length, so nearest rows tie: those within a relative 1e-6 of the least distance all count.
     """

@@ -40,7 +40,7 @@ def steer(
     direction
         (width,) the vector that is added at dose 1. It is not normalised.
     dose
-        Its multiple; 0 changes nothing. A tensor broadcasts against the output: (rows, 1, 1) gives every row its own.
+        Multiple of the direction; 0 changes nothing. A tensor broadcasts against the output: (rows, 1, 1) is one each.
     positions
         Positions to change: a number, a list or a slice of positions, a mask (positions,), or a mask (rows, positions)
         with different positions in every row. None changes all.

@@ -124,8 +124,8 @@ def random_points(places: Places, rows: Ints, train_share: float, seed: int) -> 
 def whole_subtrees(forest: Forest, places: Places, rows: Ints, min_size: int, folds: int) -> tuple[Ints, Ints]:
     """Return the part of each sample, and of each probed latent: a probe sees no sample of a latent it is scored on.
 
-    The trunk goes down from the top of the largest cluster, always to the child with more points. What breaks off
-    from it, and every other cluster, is a piece. Pieces are dealt to folds, the largest first, each to the fold with
+    The trunk goes down from the top of the largest cluster, always to the child with more points. Each subtree off the
+    trunk, and each other cluster, is a piece. Pieces are assigned to folds, the largest first, each to the fold with
     the fewest samples. A fold trains on all samples outside its pieces and is scored on the latents inside them.
     Latents of the trunk have points in several pieces and are never scored: like samples in no piece, they are TRAIN.
     """

@@ -88,7 +88,7 @@ def find_siblings(forest: Forest, rows: Ints, min_size: int, most: int | None = 
 
 
 def choose(size: Ints, min_size: int, most: int | None = None) -> Ints:
-    """Return the units of at least `min_size` samples; of more than `most`, so many, evenly spread by size."""
+    """Return the units of at least `min_size` samples; at most `most` of them, evenly spread by size."""
     chosen = np.flatnonzero(size >= min_size)
     if most is not None and chosen.size > most:
         by_size = chosen[np.argsort(size[chosen], kind="stable")]

@@ -87,7 +87,7 @@ def save(path: Path, values: State) -> None:
 
 
 def load(path: Path) -> State:
-    """Read a checkpoint onto the CPU, and check all that does not depend on the model; nothing in it is executed."""
+    """Read a checkpoint onto the CPU, and check what does not depend on the model; no code in it is executed."""
     values = foreign_files.read_torch("checkpoint", path)
     form = values.get("format")
     if type(form) is not int or form != FORMAT:

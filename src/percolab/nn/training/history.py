@@ -27,7 +27,7 @@ class EpochProgress(Protocol):
 
 
 def by_epoch(progress: Progress, measure: str = "r2") -> EpochProgress:
-    """Return what moves a stage of counted work on by epochs; a display also gets the loss, and the score `measure`."""
+    """Return a function that reports epochs as counted work; a display also gets the loss and the score `measure`."""
 
     def move(epoch: int, epochs: int, loss: float, score: float) -> None:
         progress(STAGE, epoch, epochs)

@@ -118,7 +118,7 @@ def train(  # type: ignore[misc]  # the options are spelled out here alone
     the cross-entropy. All data stay on the device and no Python runs per sample; on CUDA an epoch is one CUDA graph.
 
     On a corpus, training goes by steps over the endless stream of its documents, each of which is used once, for the
-    cross-entropy of the next token. The loss on held-out documents, those from 2^40 on, stands beside its floor; their
+    cross-entropy of the next token. The loss on held-out documents, from 2^40 on, is reported with its floor; their
     difference is the `excess`. On CUDA a step is one CUDA graph, and documents are made in the meantime.
 
     Batches are the same on any device. The same configuration gives the same weights on the same machine.
@@ -277,7 +277,7 @@ def _check_members(configs: Sequence[AnyTrainConfig]) -> None:
 
 
 def _check_size(config: AnyTrainConfig, n_members: int, data: Data, state: checkpoint.State | None) -> None:
-    """Raise, before networks are made, unless a checkpoint has as many weights as they have, and memory holds them."""
+    """Raise, before networks are made, unless a checkpoint has enough weights for them, and they fit in memory."""
     inputs = data.n_tokens + data.length if isinstance(data, Corpus) else data.recipe.dim
     blocks = config.n_blocks * 2 * config.expansion * config.d_model**2  # the matrices of all blocks
     inside = n_members * (inputs * config.d_model + blocks)
