@@ -52,7 +52,7 @@ def options(scale: str, seeds: int, training: Any) -> Options:
 
 
 def headline(rows: Sequence[Row], s: Settings[Options]) -> Iterator[Line]:
-    """Return what each reader gives for trained networks, beside a random direction and the other networks."""
+    """Return each reader's measures for trained networks, with a random direction and other networks as controls."""
     for reader, control in CONTROL.items():
         levels = select(rows, part="level", reader=reader, role=TRAINED)
         for row in levels:

@@ -174,7 +174,7 @@ def measure(data: Material, networks: Networks, edited: Networks) -> Measured:
             continue
         edits, plain, others = means[: latents.size], means[latents.size], means[latents.size + 1 :]
         columns["edit"].append([[edits[i][k][i] - plain[k][i] for i in indices] for k in range(len(names))])
-        # Two continuations with other orders, and none of them twice, so that nulls of two latents are independent.
+        # Two continuations with different orders, none used twice, so that nulls of two latents are independent.
         pairs = [(2 * i, 2 * i + 1) for i in range(latents.size // 2)]
         null = [[others[a][k][i] - others[b][k][i] for i, (a, b) in enumerate(pairs)] for k in range(len(names))]
         columns["null"].append(null)

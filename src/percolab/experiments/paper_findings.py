@@ -180,7 +180,7 @@ def blocks(names: Any, part: str) -> list[str]:
 
 
 def by_fom(measured: Measured) -> dict[str, Any]:
-    """Return what Fig. 4 shows: in bins of FOM, medians over latents of error and of its ratio to the raw input.
+    """Return the numbers of Fig. 4: in bins of FOM, medians over latents of the error and its ratio to the raw input.
 
     ``FOM`` and ``n`` are those of the bins. By representation, for ``MSE`` and ``ratio``: the mean over networks, its
     interval ``_low`` to ``_high``, and the quartiles over latents, ``_q25`` and ``_q75``, means over networks. So for
@@ -325,7 +325,7 @@ def power_laws(measured: Measured, name: str, least: float = 0.0) -> dict[str, E
 
 
 def _fisher(r2: Floats) -> Floats:
-    """Return Fisher's z of correlations whose squares are given: their errors are alike for weak and strong ones."""
+    """Return Fisher's z of correlations, given their squares: its error is the same for weak and strong ones."""
     return np.asarray(np.arctanh(np.sqrt(np.clip(r2, 0, 1 - 1e-12))), np.float64)
 
 

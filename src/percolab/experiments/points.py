@@ -1,4 +1,4 @@
-"""What experiments on points share: which epochs, concepts and latents are looked at; pairs of siblings; bins."""
+"""Shared parts of experiments on points: measured epochs, concepts and latents; pairs of siblings; bins."""
 
 from __future__ import annotations
 

@@ -75,7 +75,7 @@ def swap_log_ratio(values: Floats, factor: Ints, least: float = 1e-12) -> Floats
 
 
 def idle_log_ratio(values: Floats, factor: Ints, shift: int, least: float = 1e-12) -> Floats:
-    """Return the same as if another network were the relevant one, among those for which a unit is irrelevant: a null.
+    """Return log ratios with another network in place of the relevant one, which is irrelevant for a unit too: a null.
 
     For units of factor f that is the network trained on factor f + `shift`, from 1 to K - 1, modulo K; there must be
     three factors at least.

@@ -173,10 +173,10 @@ class Rows:
 
 @dataclass(frozen=True, eq=False)
 class Errors:
-    """Squared errors on the test rows."""
+    """Squared errors on the test rows, and the mean on the training rows."""
 
     test: Annotated[Array, ("seed", "row")]
-    training: Annotated[Array, ("seed",)]  #: mean, on the training rows; 0 for what learns nothing
+    training: Annotated[Array, ("seed",)]  #: mean on the training rows; 0 for the nearest row, which learns nothing
 
 
 class Data(Material):
@@ -184,7 +184,7 @@ class Data(Material):
 
     @property
     def rows(self) -> Split:
-        """Rows to train on, all of them, in order; some to look at; and to test, in order."""
+        """All rows to train on, in order; some to score during training; and the rows to test on, in order."""
         usual = split_rows(self.dataset, self.settings.training.seeds.split)
         some = usual.validation[: self.settings.options.validation_rows]
         return Split(np.sort(usual.train), some, np.sort(usual.test))
@@ -197,7 +197,7 @@ class Data(Material):
 
 
 def first(s: Settings[Options]) -> Cell[Rows]:
-    """Return the cell that the others depend on: how many rows the data have."""
+    """Return the cell that the others depend on: the numbers of rows of the data."""
     return cell_of(s, "rows", Rows, _rows)
 
 
@@ -214,9 +214,9 @@ def _rows(first: Material) -> Rows:
 
 
 def jobs(s: Settings[Options], counts: Ints) -> list[tuple[int, int]]:
-    """Return numbers of rows and widths of the networks; the widest may be among the first already."""
+    """Return numbers of rows and widths of the networks; the widest one may be among the first networks already."""
     usual = [(int(n), s.training.d_model) for n in counts]
-    widths = () if s.network else s.options.widths  # networks of one's own are as wide as they are
+    widths = () if s.network else s.options.widths  # the user's networks have one width
     return list(dict.fromkeys([*usual, *((int(counts[-1]), width) for width in widths)]))
 
 
@@ -265,12 +265,12 @@ def _parameters(dim: int, config: TrainConfig) -> int:
 
 
 def networks(s: Settings[Options], results: Results) -> dict[str, Any]:
-    """Return how many networks there are."""
+    """Return the number of networks."""
     return {"networks": sum(s.seeds * len(jobs(s, results["rows"].n[name])) for name in s.data)}
 
 
 def analyse(s: Settings[Options], results: Results) -> Iterator[Row]:
-    """Return errors with intervals, and exponents: over all, over the upper half, and what it has beyond the lower."""
+    """Return errors with intervals, and exponents: over all numbers, over the upper half, and upper less lower half."""
     for name in s.data:
         yield from _analyse(s, results, name)
 
@@ -312,7 +312,7 @@ def _analyse(s: Settings[Options], results: Results, data: str) -> Iterator[Row]
 
 
 def headline(rows: Sequence[Row], s: Settings[Options]) -> Iterator[Line]:
-    """Return all exponents, with what is predicted."""
+    """Return all exponents, with the predicted ones."""
     for whole in select(rows, part="exponent"):
         names = {name: whole[name] for name in ("data", "model", "axis")}
         upper = select(rows, part="upper half", **names)[0]

@@ -48,12 +48,12 @@ from percolab.study.settings import STEP, WORLDS, Settings
 
 RANDOM_DRAWS = 3  #: Random directions for each concept.
 LEAST_F1 = 0.3  #: A feature of a concept has at least this F1.
-#: The response to a concept's own feature less that to another concept's: what the right feature does.
+#: The response to a concept's own feature less the response to another concept's feature: the specific effect.
 LESS_OTHER = "feature less another"
 FEATURE_KEYS = ("feature", "other_feature", "feature_leak", "feature_size")
 ON_CONCEPTS = ("own", "random", *FEATURE_KEYS)
 SLOPE = "slope, response over truth"
-#: By direction: the title of its picture, the direction of its control, and what the picture calls the control.
+#: By direction: the title of its picture, the direction of its control, and the name of the control in the picture.
 PICTURED = {
     "own": ("own directions", "random", "random direction"),
     "probe": ("probes' directions", "fresh probe", "fresh values (null)"),
@@ -65,9 +65,9 @@ At = tuple[int, int, int]  #: Epoch, layer and dose, by their numbers.
 
 @dataclass(frozen=True)
 class Options(points.Options):
-    """What this experiment is made from beside data and networks; `keep` is 0, which is untrained, and the last."""
+    """Options of this experiment besides data and networks; `keep` is 0, which is untrained, and the last epoch."""
 
-    rows: int = 64  #: samples of a concept that are steered
+    rows: int = 64  #: number of steered samples of a concept
     doses: tuple[float, ...] = (0.25, 0.5, 1.0, 2.0)  #: in units of the difference to the sibling, or of z
 
 
@@ -81,7 +81,7 @@ def options(scale: str, seeds: int, training: TrainConfig) -> Options:
 
 @dataclass(frozen=True, eq=False)
 class Measured:
-    """Mean changes of the prediction, by direction, and what they should be."""
+    """Mean changes of the prediction, by direction, and the exact changes."""
 
     #: on siblings: along own, random and features' directions
     concepts: Annotated[dict[str, Array], ("seed", "trained_on", "epoch", "layer", "side", "pair", "dose")]
@@ -99,7 +99,7 @@ class Measured:
 
 
 class _Hierarchy:
-    """One hierarchy, and the samples of it that are steered: found once, for all networks and layers."""
+    """One hierarchy, and its samples that are steered: found once, for all networks and layers."""
 
     def __init__(self, data: Material, number: int, pairs: Siblings, places: Places) -> None:
         s, truth = data.settings, data.truths[number]
@@ -166,7 +166,7 @@ def _along_own(A: torch.Tensor, h: _Hierarchy, steer: Steer) -> dict[str, Floats
 
 
 def _along_probes(A: torch.Tensor, h: _Hierarchy, steer: Steer) -> dict[str, Floats]:
-    """Return (L, D) responses along directions of probes of z, their size there and elsewhere; and of fresh values."""
+    """Return (L, D) responses along directions of probes of z, their size inside and elsewhere; and of fresh values."""
     along = responses.probe_directions(A, read_places(A, h.places, h.values))
     index = torch.from_numpy(h.places.depth_index).to(A.device)
     there = h.outside[:, 0] >= 0
@@ -187,7 +187,7 @@ def _features(data: Material, A: torch.Tensor, hierarchies: list[_Hierarchy]) ->
 
 
 def _best_features(table: Any, h: _Hierarchy) -> Ints:
-    """Return (2, P) the feature that matches each sibling best, -1 where none matches well."""
+    """Return (2, P) the feature that matches each sibling best, -1 if none matches well."""
     children = h.forest.latent_children[h.pairs.parent].T - h.forest.n_points
     good = table[table["f1"] >= LEAST_F1]
     feature = np.full(h.forest.n_latents, -1, np.int64)
@@ -198,7 +198,7 @@ def _best_features(table: Any, h: _Hierarchy) -> Ints:
 def _along_features(
     A: torch.Tensor, h: _Hierarchy, steer: Steer, best: Ints, units: torch.Tensor, doses: int
 ) -> dict[str, Floats]:
-    """Return (2, P, D) responses along the part of own directions that features carry; NaN where there is none.
+    """Return (2, P, D) responses along the part of own directions that features carry; NaN without a feature.
 
     They are responses on a concept, to another concept's feature, and their sizes outside the parent and on it.
     """
@@ -217,7 +217,7 @@ def _along_features(
     outside = h.pairs.order[responses.beyond_rows(start, stop, h.n, h.rows)]
     mean, size = steer(samples, carried(features))
     leak = steer(outside, carried(features))[1]
-    leak[stop - start == h.n] = np.nan  # there is no elsewhere
+    leak[stop - start == h.n] = np.nan  # no row is elsewhere
     partner = unrelated(*_extents(h, side, pair), features, np.random.default_rng(h.number))
     other = steer(samples, carried(features[partner]))[0]
     other[partner < 0] = np.nan
@@ -227,14 +227,14 @@ def _along_features(
 
 
 def _extents(h: _Hierarchy, side: Ints, pair: Ints) -> tuple[Ints, Ints]:
-    """Return where the points of siblings begin and end."""
+    """Return the first place of the siblings' points, and one past the last."""
     latent = h.forest.latent_children[h.pairs.parent[pair], side] - h.forest.n_points
     start = h.forest.latent_start[latent]
     return start, start + h.forest.latent_size[latent]
 
 
 def unrelated(start: Ints, stop: Ints, feature: Ints, rng: np.random.Generator) -> Ints:
-    """Return for each concept the number of another, at random among those that share no point and no feature with it.
+    """Return for each concept another one, drawn at random among those that share no point and no feature with it.
 
     -1 where there is none.
     """
@@ -281,7 +281,7 @@ def _own_rows(found: Measured, blocks: Ints, at: At, names: dict[str, Any]) -> I
 
 
 def _probe_rows(found: Measured, blocks: Ints, at: At, names: dict[str, Any]) -> Iterator[Row]:
-    """Return slopes along probes' directions, and of those of fresh values, all draws of them together."""
+    """Return slopes along directions of probes, and of probes of fresh values, all draws together."""
     e, k, d = at
     law = names["dose"] * found.law
     for case in ("relevant", "irrelevant"):

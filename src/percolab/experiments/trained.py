@@ -42,7 +42,7 @@ RELATIVE, RATIO = "error over that of the mean", "log ratio,\ntrained over untra
 
 
 def log_change(values: Floats) -> Floats:
-    """Return the logarithm of (S, E, …) positive measures, less that of the same seed at the first epoch."""
+    """Return the logarithm of (S, E, …) positive measures, less its value for the same seed at the first epoch."""
     logs: Floats = np.log(np.maximum(values.astype(np.float64), 1e-300))
     return logs - logs[:, :1]
 
@@ -52,7 +52,7 @@ def log_change(values: Floats) -> Floats:
 
 @dataclass(frozen=True, eq=False)
 class Measured:
-    """What was measured of every pair of siblings and every latent."""
+    """The measurements of every pair of siblings and every latent."""
 
     separation: Annotated[Array, ("seed", "epoch", "layer", "pair")]
     mse: Annotated[Array, ("seed", "epoch", "layer", "latent", "target")]  #: of probes, on held-out samples
@@ -72,7 +72,7 @@ def train(data: Material) -> Networks:
 
 
 def measure(data: Material, networks: Networks) -> Measured:
-    """Probe latents and separate siblings in every layer, at every epoch kept, of every network, and in the input."""
+    """Probe latents and separate siblings in every layer of every network, at every kept epoch, and in the input."""
     asked, [truth], [probed], [pairs] = data.settings.options, data.truths, data.probed(), pairs_of(data)
     whole = siblings.ready(pairs, data.device)
     z = np.column_stack([truth.latent_z, fresh_values(truth.forest, 1, seed=data.settings.draw)])
@@ -122,7 +122,7 @@ def analyse(s: Settings[Options], results: Results) -> Iterator[Row]:
 
 
 def _relative(mse: Floats, baseline: Floats, blocks: Ints) -> Estimate:
-    """Return the error of probes over that of the mean, all latents together, with its interval."""
+    """Return the error of probes over the error of the mean, all latents together, with its interval."""
 
     def statistic(seeds: Ints, latents: Ints) -> float:
         return float(mse[np.ix_(seeds, latents)].mean(0).sum() / baseline[latents].sum())
