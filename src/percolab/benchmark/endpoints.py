@@ -299,10 +299,10 @@ def ruling(main: Row, p: float, second: Row | None, p_second: float, dropped: fl
     return said if _said(second, p_second) == said else UNDECIDED
 
 
-def _said(found: Row, p: float) -> str:
+def _said(main: Row, p: float) -> str:
     if p < LEVEL:
-        return "above 0" if found.estimate.value > 0 else "below 0"
-    return "not above 0" if len(found.by_draw) >= ENOUGH and found.estimate.high < DELTA else UNDECIDED
+        return "above 0" if main.estimate.value > 0 else "below 0"
+    return "not above 0" if len(main.by_draw) >= ENOUGH and main.estimate.high < DELTA else UNDECIDED
 
 
 def smallest_effect(planted: Sequence[float], method: str, spread: dict[str, float], draws: int) -> float:

@@ -106,32 +106,32 @@ def _scored(
     return score(dataset, method.encode(values), seed=seed, **options, **decoder)
 
 
-def rows(found: Sequence[Compared]) -> list[list[str]]:
+def rows(scores: Sequence[Compared]) -> list[list[str]]:
     """Return a table as text: a heading, then each method, on the trained network first."""
-    order = {row.method: i for i, row in reversed(list(enumerate(found)))}
+    order = {row.method: i for i, row in reversed(list(enumerate(scores)))}
     body = [
         [row.method, row.network, *(number(name, row.score.summary.get(name, float("nan"))) for name in COLUMNS)]
-        for row in sorted(found, key=lambda row: (order[row.method], row.network != TRAINED))
+        for row in sorted(scores, key=lambda row: (order[row.method], row.network != TRAINED))
     ]
     return [["method", "network", *(name.replace("_", " ") for name in COLUMNS)], *body]
 
 
-def page(found: Sequence[Compared], title: str) -> bytes:
+def page(scores: Sequence[Compared], title: str) -> bytes:
     """Return a page with the recovery of every method, the table, and the plots of every method."""
-    head, *body = rows(found)
+    head, *body = rows(scores)
     control = {TRAINED: "the trained network", UNTRAINED: "one of the same shape that was never trained"}
-    roles = [control.get(role, role) for role in dict.fromkeys(row.network for row in found)]
+    roles = [control.get(role, role) for role in dict.fromkeys(row.network for row in scores)]
     lead = (
-        f"{found[0].score.settings['rows']:,} rows, {label(found[0].layer)}. Each method on {' and on '.join(roles)}."
+        f"{scores[0].score.settings['rows']:,} rows, {label(scores[0].layer)}. Each method on {' and on '.join(roles)}."
     )
-    best = max((row for row in found if row.network == TRAINED), key=lambda row: row.score.summary["recovery"])
-    beside = [row for row in found if (row.method, row.network) == (best.method, UNTRAINED)]
+    best = max((row for row in scores if row.network == TRAINED), key=lambda row: row.score.summary["recovery"])
+    beside = [row for row in scores if (row.method, row.network) == (best.method, UNTRAINED)]
     contrast = "".join(f" and {row.score.summary['recovery']:.3f} from an untrained one" for row in beside)
     share = f"{best.score.summary['recovery']:.3f} of the concepts' F1 from the trained network"
     verdict = f"The best method, {best.method}, recovers {share}{contrast}."
-    parts = [pages.picture(_recovery(found), "Recovery by method, chance in grey: mean best F1 of a concept.")]
+    parts = [pages.picture(_recovery(scores), "Recovery by method, chance in grey: mean best F1 of a concept.")]
     parts += [*pages.wide_table(body, head, names=2), pages.definitions(MEANINGS)]
-    for row in found:
+    for row in scores:
         if row.network == TRAINED:
             caption = f"{row.method}: recovery by size over chance, purity, splitting by size, absorption by depth."
             figure = pages.picture(row.score.plot(), caption, wide=True)
@@ -139,12 +139,12 @@ def page(found: Sequence[Compared], title: str) -> bytes:
     return pages.page(title, f"{lead} {ONE_EACH}", parts, verdict=verdict)
 
 
-def _recovery(found: Sequence[Compared]) -> Figure:
+def _recovery(scores: Sequence[Compared]) -> Figure:
     """Draw recovery by method: the trained network, the untrained one, and chance."""
-    series: dict[str, dict[str, dot_rows.Mark]] = {name: {} for name in (*(row.network for row in found), "chance")}
-    for row in found:
+    series: dict[str, dict[str, dot_rows.Mark]] = {name: {} for name in (*(row.network for row in scores), "chance")}
+    for row in scores:
         series[row.network][row.method] = dot_rows.Mark(row.score.summary["recovery"])
         if row.network == TRAINED:
             series["chance"][row.method] = dot_rows.Mark(row.score.summary["chance"])
-    methods = list(dict.fromkeys(row.method for row in found))
+    methods = list(dict.fromkeys(row.method for row in scores))
     return dot_rows.draw(dot_rows.Panel(methods, series, "recovery: mean best F1 of a concept"))

@@ -85,10 +85,10 @@ def _checked(name: str, files: list[dict[str, Any]]) -> Checked:
     return Checked(name, len(files), len(draws), len(networks), rows)
 
 
-def page(found: Sequence[Checked]) -> bytes:
+def page(tasks: Sequence[Checked]) -> bytes:
     """Return the page of results."""
     body = []
-    for checked in found:
+    for checked in tasks:
         head, lines = table(checked.rows)
         ruled = [(t.endpoint, t.method, t.estimate.estimate.text(), t.words, t.verdict) for t in tested(checked.rows)]
         body += [
@@ -97,6 +97,6 @@ def page(found: Sequence[Checked]) -> bytes:
             *pages.wide_table(lines, head),
         ]
     body.append(pages.folded("How it is measured", map(pages.paragraph, EXPERIMENT.words.method)))
-    files = sum(checked.files for checked in found)
-    verdict = f"{files:,} result files of {len(found)} task{'s' * (len(found) > 1)} are as the schema says."
+    files = sum(checked.files for checked in tasks)
+    verdict = f"{files:,} result files of {len(tasks)} task{'s' * (len(tasks) > 1)} are as the schema says."
     return pages.page("percolab benchmark: results from files", "", body, verdict=verdict)

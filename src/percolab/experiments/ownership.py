@@ -181,9 +181,9 @@ def headline(rows: Sequence[Row], s: Settings[Options]) -> Iterator[Line]:
             yield Line(f"{pair}: concepts that a feature matches", estimate, note="F1 above 0.5")
 
 
-def details(found: Sequence[Found], s: Settings[Options]) -> Details:
+def details(analyses: Sequence[Found], s: Settings[Options]) -> Details:
     """Draw the share of every matched concept, by pair and owner."""
-    tables = [analysis.results["pairs"].table.assign(draw=draw) for draw, analysis in enumerate(found)]
+    tables = [analysis.results["pairs"].table.assign(draw=draw) for draw, analysis in enumerate(analyses)]
     table = pandas.concat([table[table["f1"] > MATCHED] for table in tables], ignore_index=True)
     with style.sheet():
         figure = style.new_figure(6.4, 4.6)

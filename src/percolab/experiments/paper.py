@@ -282,10 +282,10 @@ def headline(rows: Sequence[Row], s: Settings[Options]) -> list[Line]:
 # ---------------------------------------------------------------------- page
 
 
-def details(found: Sequence[Found], s: Settings[Options]) -> Details:
+def details(analyses: Sequence[Found], s: Settings[Options]) -> Details:
     """Return the paper's Table 1, findings and figures, of the first draw of the data."""
-    rows, results, kinds = found[0].rows, found[0].results, by_protocol(s, found[0].results)
-    checked: list[Findings] = [analysis.results["findings"] for analysis in found]
+    rows, results, kinds = analyses[0].rows, analyses[0].results, by_protocol(s, analyses[0].results)
+    checked: list[Findings] = [analysis.results["findings"] for analysis in analyses]
     values: dict[str, Any] = {
         "experiment": s.data[0],
         "seeds": seeds_of(s),

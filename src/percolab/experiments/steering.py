@@ -262,32 +262,32 @@ def analyse(s: Settings[Options], results: Results) -> Iterator[Row]:
                     yield from _leak_rows(data, pairs, latents, (e, k, d), names)
 
 
-def _own_rows(found: Measured, blocks: Ints, at: At, names: dict[str, Any]) -> Iterator[Row]:
+def _own_rows(data: Measured, blocks: Ints, at: At, names: dict[str, Any]) -> Iterator[Row]:
     """Return slopes along own, random and features' directions, and of the right feature less another."""
     e, k, d = at
     by_direction = {
-        name: found.concepts[name][:, :, e, k, :, :, d] for name in ("own", "random", "feature", "other_feature")
+        name: data.concepts[name][:, :, e, k, :, :, d] for name in ("own", "random", "feature", "other_feature")
     }
     by_direction[LESS_OTHER] = by_direction["feature"] - by_direction["other_feature"]
     for direction, values in by_direction.items():
-        for case, response in responses.by_relevance(values, found.pairs["factor"]).items():
+        for case, response in responses.by_relevance(values, data.pairs["factor"]).items():
             if not np.isfinite(response).any():
                 continue
-            slope, r2 = responses.response_line(names["dose"] * found.true, response, blocks)
+            slope, r2 = responses.response_line(names["dose"] * data.true, response, blocks)
             here = {"direction": direction.replace("_", " "), "case": case, **names}
             here["concepts"] = round(np.isfinite(response).sum() / len(response))  # of which a mean network has one
             yield row(slope, measure="slope", **here)
             yield row(r2, measure="r2", **here)
 
 
-def _probe_rows(found: Measured, blocks: Ints, at: At, names: dict[str, Any]) -> Iterator[Row]:
+def _probe_rows(data: Measured, blocks: Ints, at: At, names: dict[str, Any]) -> Iterator[Row]:
     """Return slopes along directions of probes, and of probes of fresh values, all draws together."""
     e, k, d = at
-    law = names["dose"] * found.law
+    law = names["dose"] * data.law
     for case in ("relevant", "irrelevant"):
 
         def response(name: str, case: str = case) -> Floats:
-            return responses.by_relevance(found.latents[name][:, :, e, k, :, d], found.latent_factor)[case]
+            return responses.by_relevance(data.latents[name][:, :, e, k, :, d], data.latent_factor)[case]
 
         slope, r2 = responses.response_line(law, response("probe"), blocks)
         here = {"direction": "probe", "case": case, **names}
