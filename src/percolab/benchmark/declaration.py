@@ -85,7 +85,7 @@ COMPARISONS = {
     OWN_OTHER: "{} in networks trained on the hierarchy, minus that in networks trained on another",
     TRAINED_UNTRAINED: "{} in trained networks, minus that in untrained networks",
 }
-#: Share of a GPU that a cell needs on a Ray cluster: it is scored on the processor for longer than it is fitted.
+#: Share of a GPU that a cell needs on a Ray cluster: scoring on the processor takes longer than fitting on the GPU.
 GPUS = 0.25
 BRIEF = 9  #: Columns of the table that the terminal shows.
 
@@ -96,32 +96,32 @@ BRIEF = 9  #: Columns of the table that the terminal shows.
 def cells(s: Settings[Options]) -> list[Cell[Any]]:
     """Return the cells of a draw: the networks, and every method on every representation.
 
-    What the endpoints need is computed first, then the confirmatory methods on all else, then other methods; methods on
-    the same representation follow each other, and share it.
+    Cells that the endpoints need are computed first, then the confirmatory methods on the other representations, then
+    all other methods. Methods on the same representation follow each other and share its activations.
     """
     named = s.of_networks | {"share": s.options.share, "tuned": s.options.tuned}
     networks = networks_cell(s, train, on=Subject, made_from=named)
     asked = {name: value for name, value in s.to_dict()["options"].items() if name != "budget"} | {"store": s.store}
-    asked |= {name: value for name, value in named.items() if name != "seeds"}  # more networks go on from fewer
-    found: list[Cell[Any]] = [] if s.options.activations else [networks]
+    asked |= {name: value for name, value in named.items() if name != "seeds"}  # networks can be added later
+    planned: list[Cell[Any]] = [] if s.options.activations else [networks]
     entries = [entry(name, s.options.budget) for name in s.asked]
     compared = (TRAINED,) if n_factors(s.recipe) > 1 else (TRAINED, UNTRAINED)  # by endpoints
     for which in (*representations(s), Representation(TRUTH)):
         needs = (networks,) if which.role in (TRAINED, RENORMED) and not s.options.activations else ()
-        for one in entries:
-            if (one.method in ORACLES) != (which.role == TRUTH):
+        for method in entries:
+            if (method.method in ORACLES) != (which.role == TRUTH):
                 continue
-            own = {**asked, "method": one.name, "options": one.options, "source": source(one)}
-            own = json.loads(json.dumps({**own, "representation": which.name}))
-            make, how = partial(judge, which, one), {"on": Subject, "made_from": own, "stage": one.name, "gpus": GPUS}
-            how["rank"] = 2 if one.name not in CONFIRMATORY else int(which.role not in compared)
-            found.append(cell_of(s, f"{which.name}/{one.slug}", Columns, make, *needs, **how))
-    return found
+            key = {**asked, "method": method.name, "options": method.options, "source": source(method)}
+            key = json.loads(json.dumps({**key, "representation": which.name}))
+            make, how = partial(judge, which, method), {"on": Subject, "made_from": key, "stage": method.name}
+            how |= {"gpus": GPUS, "rank": 2 if method.name not in CONFIRMATORY else int(which.role not in compared)}
+            planned.append(cell_of(s, f"{which.name}/{method.slug}", Columns, make, *needs, **how))
+    return planned
 
 
 def measured_in(s: Settings[Options], results: Results) -> list[Measured]:
     """Return all measures of a draw."""
-    return [cell for kept in results.values() if isinstance(kept, Columns) for cell in kept.cells(s.draw)]
+    return [cell for columns in results.values() if isinstance(columns, Columns) for cell in columns.cells(s.draw)]
 
 
 def analyse(s: Settings[Options], results: Results) -> Iterator[Row]:
@@ -130,7 +130,7 @@ def analyse(s: Settings[Options], results: Results) -> Iterator[Row]:
 
 
 def networks(s: Settings[Options], results: Results) -> dict[str, Any]:
-    """Return how many networks there are."""
+    """Return the number of networks."""
     return {"networks": len({which for which in representations(s) if which.role == TRAINED})}
 
 
@@ -140,13 +140,13 @@ def networks(s: Settings[Options], results: Results) -> dict[str, Any]:
 def headline(rows: Sequence[Row], s: Settings[Options]) -> list[Line]:
     """Return the endpoints."""
     return [
-        Line(_measured(one.endpoint, s).format(one.method), one.estimate, note=one.words, ruled=one.verdict)
-        for one in tested(rows)
+        Line(_measured(test.endpoint, s).format(test.method), test.estimate, note=test.words, ruled=test.verdict)
+        for test in tested(rows)
     ]
 
 
 def _measured(endpoint: str, s: Settings[Options]) -> str:
-    """Return what an endpoint measures, with a place for the method."""
+    """Return the description of an endpoint's measure, with a placeholder for the method."""
     contrast = ENDPOINTS[endpoint][0 if n_factors(s.recipe) > 1 else -1]  # the last one for a single hierarchy
     return f"{COMPARISONS[contrast].format(MEASURED[endpoint])} (endpoint: {endpoint})"
 
@@ -163,15 +163,15 @@ def draw(rows: Sequence[Row], s: Settings[Options]) -> dict[str, Picture]:
             drawn[f"recovery-{role}"] = Picture(figure, f"Recovery against L0, {WHERE[role]}. One line per method.")
     both = {f"{m}: {n}": _series(rows, TRAINED, f"absorption_{n}").get(m, []) for m in CONFIRMATORY
             for n in ("edge", "linear")}  # fmt: skip
-    both = {name: found for name, found in both.items() if found}
+    both = {name: points for name, points in both.items() if points}
     if both:
         title = f"{s.data[0]}: absorption"
         figure = by_number(both, "at", title, "L0, features that fire on a row", "recall outside\nminus inside")
-        words = (
+        text = (
             "Absorption against L0, where a concept has a feature with F1 of 0.5 or more: recall outside minus inside "
             "a lower concept, of features (edge) and of a linear reading with the same recall (linear)."
         )
-        drawn["absorption"] = Picture(figure, words)
+        drawn["absorption"] = Picture(figure, text)
     return drawn
 
 
@@ -180,19 +180,19 @@ def _by_method(rows: Sequence[Row], s: Settings[Options]) -> Any:
     levels = {"chance": select(rows, part="level", role=TRAINED, measure="chance")}
     levels = {role: select(rows, part="level", role=role, measure="f1") for role in (TRAINED, *CONTROLS)} | levels
     series = {
-        role: [replace(r, names={**r.names, "layer": r["method"]}) for r in found]
-        for role, found in levels.items()
-        if found
+        role: [replace(r, names={**r.names, "layer": r["method"]}) for r in of_role]
+        for role, of_role in levels.items()
+        if of_role
     }
     names = [row[0] for row in table(rows)[1] if any(r["layer"] == row[0] for r in series.get(TRAINED, ()))]
     return by_layer(series, names, s.data[0], "recovery: mean best F1 of a concept", limits=(-0.05, 1.05))
 
 
 def _series(rows: Sequence[Row], role: str, measure: str) -> dict[str, list[Row]]:
-    found: dict[str, list[Row]] = {}
-    for one in select(rows, part="curve", role=role, measure=measure):
-        found.setdefault(one["method"], []).append(one)
-    return {method: sorted(each, key=lambda r: float(r["at"])) for method, each in found.items()}
+    by_method: dict[str, list[Row]] = {}
+    for point in select(rows, part="curve", role=role, measure=measure):
+        by_method.setdefault(point["method"], []).append(point)
+    return {method: sorted(each, key=lambda r: float(r["at"])) for method, each in by_method.items()}
 
 
 def table(rows: Sequence[Row]) -> tuple[list[str], list[list[str]]]:
@@ -202,20 +202,20 @@ def table(rows: Sequence[Row]) -> tuple[list[str], list[list[str]]]:
         {r["method"]: None for r in select(rows, part="level")},
         key=lambda name: order.get(name.removesuffix("-1"), len(order)),
     )
-    numbers = {title: [_found(rows, role, measure, method) for method in methods] for role, measure, title in COLUMNS}
+    numbers = {title: [_shown(rows, role, measure, method) for method in methods] for role, measure, title in COLUMNS}
     shown = [title for title, values in numbers.items() if any(values)]
     return ["method", *shown], [[method, *(numbers[t][i] for t in shown)] for i, method in enumerate(methods)]
 
 
-def _found(rows: Sequence[Row], role: str | None, measure: str, method: str) -> str:
+def _shown(rows: Sequence[Row], role: str | None, measure: str, method: str) -> str:
     if role is None:
-        one = next(iter(select(rows, part="contrast", contrast=measure, method=method, measure="f1")), None)
+        row = next(iter(select(rows, part="contrast", contrast=measure, method=method, measure="f1")), None)
     else:
-        one = level(rows, TRUTH if method.startswith("oracle") and role == TRAINED else role, method, measure)
-    if one is None or not np.isfinite(one.estimate.value):
+        row = level(rows, TRUTH if method.startswith("oracle") and role == TRAINED else role, method, measure)
+    if row is None or not np.isfinite(row.estimate.value):
         return ""
-    half = (one.estimate.high - one.estimate.low) / 2
-    return f"{one.estimate.value:.3f}" + (f" ± {half:.3f}" if role is None and np.isfinite(half) else "")
+    half = (row.estimate.high - row.estimate.low) / 2
+    return f"{row.estimate.value:.3f}" + (f" ± {half:.3f}" if role is None and np.isfinite(half) else "")
 
 
 def _all_methods(head: Sequence[str], body: Sequence[Sequence[str]]) -> Iterable[str]:
@@ -237,13 +237,13 @@ def _at_equal_sparsity(matched: Sequence[Row]) -> Iterable[str]:
     yield pages.table(lines, ("endpoint", "method", "estimate and 95% interval", "over"))
 
 
-def details(found: Sequence[Found], s: Settings[Options]) -> Details:
+def details(analyses: Sequence[Found], s: Settings[Options]) -> Details:
     """Return the table of methods and the tests."""
-    rows = combined([one.rows for one in found])
+    rows = combined([analysis.rows for analysis in analyses])
     head, body = table(rows)
     matched = [r for r in select(rows, part="endpoint", measure=AT_MATCHED) if r["method"] in CONFIRMATORY]
     sections = section(_all_methods, head, body) + (section(_at_equal_sparsity, matched) if matched else [])
-    values = {"table": {"head": head, "rows": body}, "endpoints": [one.to_dict() for one in tested(rows)]}
+    values = {"table": {"head": head, "rows": body}, "endpoints": [test.to_dict() for test in tested(rows)]}
     return Details(sections, values, {}, {})
 
 
@@ -288,18 +288,18 @@ def settings(
     asked = tuple(dict.fromkeys(only if only is not None else (*_installed(options), *methods)))
     for name in asked:
         check_installed(_entry(name, options))
-    given = {
+    named = {
         "seeds": count != NETWORKS[chosen.scale] and count, "draws": draws > 1 and draws, "network": network,
         "layer": layer, "activations": activations, "data": data, "only": only is not None and ",".join(only),
     }  # fmt: skip
-    words = "".join(f" --{name} {value}" for name, value in given.items() if value)
-    words += "".join(f" --method {name}" for name in methods)
+    flags = "".join(f" --{name} {value}" for name, value in named.items() if value)
+    flags += "".join(f" --method {name}" for name in methods)
     return Settings(
         experiment="benchmark", scale=chosen.scale, data=(chosen.name,),
         recipes=(stored.recipe if stored is not None else chosen.recipe,), training=chosen.training, seeds=count,
         options=options, draws=draws, network=network or "", layers=(options.layer,),
         store="" if data is None else str(Path(data).absolute()), digest=digest, asked=asked,
-        command=f"percolab benchmark --tasks {chosen.name} --scale {chosen.scale}{words}",
+        command=f"percolab benchmark --tasks {chosen.name} --scale {chosen.scale}{flags}",
     )  # fmt: skip
 
 
@@ -340,54 +340,54 @@ def benchmark(
     Parameters
     ----------
     tasks
-        Some of `TASKS`, or tasks of one's own. Each has a directory of its name in `output`.
+        Some of `TASKS`, or the user's own tasks. Each task has a directory of its name in `output`.
     output
-        Directory. A task's own holds its cells, report.html, results.json, and in submission/ one file per draw,
-        role, hierarchy, method with its options, and seed.
+        Directory. The directory of a task holds its cells, report.html, results.json, and in submission/ one file per
+        draw, role, hierarchy, method with its options, and seed.
     scale
         ``"paper"``, or ``"small"``: minutes on a laptop.
     methods
-        More methods beside the usual ones: ``"package.module:Class"``, the name of an entry point, a name with other
+        Methods beside the usual ones: ``"package.module:Class"``, the name of an entry point, a name with other
         options, such as ``"batchtopk@n_features=512"``, or ``"pretrained@path=FOLDER"``.
     only
         Compute these methods alone. Others can be added later.
     again
-        Methods that are computed even if their cells are there.
+        Methods that are computed again even if their cells are finished.
     seeds
-        Networks for each target and draw; None takes 3, at the small scale 1.
+        Number of networks for each target and draw; None takes 3, at the small scale 1.
     draws
-        Draws of the data; tests need three or more.
+        Number of draws of the data; tests need three or more.
     network
-        ``module:function`` of one's own networks: ``make(data, seed)`` returns one.
+        ``module:function`` of the user's networks: ``make(data, seed)`` returns one.
     layer
-        The module that is read; None takes that of the task.
+        The module whose activations are read; None takes that of the task.
     activations
-        Folder with ``manifest.json``: activations in place of networks.
+        Folder with ``manifest.json``: recorded activations replace the networks.
     data
         A store of points in place of the task's data.
     time_limit
-        Seconds after which no further cell is begun.
+        Seconds after which no further cell starts.
     device, ray, overwrite, progress
         As for `percolab.study.experiment.Experiment.run`.
     """
-    chosen = [one if isinstance(one, Task) else task(one, scale) for one in tasks]
+    chosen = [wanted if isinstance(wanted, Task) else task(wanted, scale) for wanted in tasks]
     given: dict[str, Any] = {"seeds": seeds, "draws": draws, "network": network, "layer": layer, "data": data}
-    each = [settings(one, methods=tuple(methods), only=only, activations=activations, **given) for one in chosen]
+    each = [settings(wanted, methods=tuple(methods), only=only, activations=activations, **given) for wanted in chosen]
     for name in again:
         if any(name not in s.asked for s in each):
             raise ValueError(f"again must name methods that are computed ({', '.join(each[0].asked)}), got {name!r}")
     slugs = [entry(name, chosen[0].options.budget).slug for name in again]
     limit = float("inf") if time_limit is None else check_number("time_limit", time_limit, 0)
-    found = {}
-    for one, s in zip(chosen, each, strict=True):
-        place = Path(output) / one.name
+    results = {}
+    for wanted, s in zip(chosen, each, strict=True):
+        place = Path(output) / wanted.name
         how: dict[str, Any] = {"device": device, "ray": ray, "overwrite": overwrite, "progress": progress}
         how |= {"time_limit": limit, "again": lambda name: name.rpartition("/")[2] in slugs}
-        found[one.name] = EXPERIMENT.run(s, place, **how)
+        results[wanted.name] = EXPERIMENT.run(s, place, **how)
         study = Study(EXPERIMENT, s, place, Cells(place / CELLS))
         for number in study.finished():
-            envelope.write(place, s.drawn(number), measured_in(s.drawn(number), study.results(number)), one)
-    return found
+            envelope.write(place, s.drawn(number), measured_in(s.drawn(number), study.results(number)), wanted)
+    return results
 
 
 __all__ = ["EXPERIMENT", "METHOD", "PLAIN", "benchmark", "settings", "table"]

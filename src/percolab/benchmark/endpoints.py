@@ -26,18 +26,18 @@ from percolab.study.measured import OTHER, TRAINED, UNTRAINED, Measured
 
 METHOD, QUESTION, CAUSE = "method", "question", "cause"
 _OVER_PLAIN = (f"{TRAINED} - {PLAIN}",)
-#: The contrast of each endpoint: the first that there is.
+#: The contrasts of each endpoint; the first one that the data allow is used.
 ENDPOINTS = {METHOD: _OVER_PLAIN, QUESTION: (OWN_OTHER, TRAINED_UNTRAINED), CAUSE: _OVER_PLAIN}
 AT_MATCHED = f"f1 at L0 {MATCHED:g}"
-#: What each endpoint compares; the first is tested.
+#: The measures that each endpoint compares; the first one is tested.
 MEASURES = {METHOD: ("f1", AT_MATCHED), QUESTION: ("f1", AT_MATCHED), CAUSE: ("bridged",)}
-#: Measures that contrasts are made of.
+#: Measures that have contrasts.
 COMPARED = ("f1", AT_MATCHED, "f1_zero", "one_to_one", "auc", "probe_activations")
-DRAWN = ("f1", "l0", "splitting", "absorption_edge", "absorption_linear", "dead")  #: Measures that curves are made of.
+DRAWN = ("f1", "l0", "splitting", "absorption_edge", "absorption_linear", "dead")  #: Measures that have curves.
 ONE_CENTRE = f"{PLAIN}-1"
-#: Share of dead features from which a cell is unhealthy, and share of dropped pairs from which there is no verdict.
+#: Share of dead features above which a cell is unhealthy, and share of dropped pairs above which there is no verdict.
 MOST_DEAD, MOST_DROPPED = 0.5, 0.2
-#: Shares of its errors that a concept's feature is relieved of, for power.
+#: Shares of a feature's errors that are corrected in the power analysis.
 PLANTED = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.4, 0.7, 1.0)
 POWER, LEVEL, TRIALS = 0.8, 0.05, 2000
 
@@ -46,7 +46,7 @@ POWER, LEVEL, TRIALS = 0.8, 0.05, 2000
 
 
 def at_chosen(cells: Sequence[Measured]) -> Iterator[Measured]:
-    """Return what every method gives at the setting that validation rows choose, network by network; and at L0 32."""
+    """Return every method's measures at the setting that validation rows choose, network by network; and at L0 32."""
     groups: dict[Any, dict[str, dict[str, Measured]]] = {}
     for cell in cells:
         family, _, setting = cell.reader.partition(AT)
@@ -68,9 +68,9 @@ def _number(cells: dict[str, Measured], name: str) -> float:
 
 
 def interpolate(settings: Sequence[dict[str, Measured]], at: float = MATCHED) -> Measured | None:
-    """Return F1 at an L0 by linear interpolation in its logarithm, concept by concept; None outside what was measured.
+    """Return F1 at an L0, interpolated linearly in log L0, concept by concept; None outside the measured range.
 
-    L0 is measured under the firing rule that is scored.
+    L0 counts firings under the same thresholds as F1.
     """
     order = sorted((s for s in settings if _number(s, "l0") > 0), key=lambda s: _number(s, "l0"))
     if len(order) < 2 or not _number(order[0], "l0") <= at <= _number(order[-1], "l0"):
@@ -89,8 +89,8 @@ def interpolate(settings: Sequence[dict[str, Measured]], at: float = MATCHED) ->
 def estimates(cells: Sequence[Measured], *, tuned: bool = False) -> Iterator[Row]:
     """Return contrasts, endpoints with and without unhealthy cells, levels and curves of one draw.
 
-    Where the network of the second lexicon was `tuned` from that of the first, which it knows too, the question is
-    asked of the second lexicon alone.
+    If the network of the second lexicon was `tuned` from that of the first, it knows both lexicons. The question is
+    then asked of the second lexicon alone.
     """
     chosen = list(at_chosen(cells))
     compared = [cell for cell in chosen if cell.measure in COMPARED]
@@ -103,15 +103,15 @@ def estimates(cells: Sequence[Measured], *, tuned: bool = False) -> Iterator[Row
 
 
 def pair_cells(chosen: Sequence[Measured], endpoint: str, method: str, measure: str) -> list[Measured]:
-    """Return the cells of an endpoint: those of the method, and those that they are compared with."""
+    """Return the cells of an endpoint: the method's cells, and the cells that they are compared with."""
     same = [cell for cell in chosen if cell.measure == measure]
     if endpoint == QUESTION:
         mine = [cell for cell in same if cell.reader == method]
         several = any(cell.role_for_units == OTHER for cell in mine)
         return [cell for cell in mine if cell.role == TRAINED or (cell.role == UNTRAINED and not several)]
-    own = [cell for cell in same if cell.role_for_units == TRAINED]
-    plain = [replace(cell, reader=method, role=PLAIN) for cell in own if cell.reader == PLAIN]
-    return [*(cell for cell in own if cell.reader == method), *plain]
+    trained = [cell for cell in same if cell.role_for_units == TRAINED]
+    plain = [replace(cell, reader=method, role=PLAIN) for cell in trained if cell.reader == PLAIN]
+    return [*(cell for cell in trained if cell.reader == method), *plain]
 
 
 def _endpoints(chosen: Sequence[Measured], method: str, *, tuned: bool) -> Iterator[Row]:
@@ -122,26 +122,26 @@ def _endpoints(chosen: Sequence[Measured], method: str, *, tuned: bool) -> Itera
         for measure in MEASURES[endpoint]:
             pairs = pair_cells(asked, endpoint, method, measure)
             names = {"endpoint": endpoint, "method": method, "measure": measure}
-            found = [c for c in contrasts(pairs) if c.contrast in contrast]
-            yield from (row(c.estimate, part="endpoint", **names) for c in found)
-            if measure != MEASURES[endpoint][0] or not found:
+            effects = [c for c in contrasts(pairs) if c.contrast in contrast]
+            yield from (row(c.estimate, part="endpoint", **names) for c in effects)
+            if measure != MEASURES[endpoint][0] or not effects:
                 continue
             kept, dropped = healthy(pairs, pair_cells(asked, endpoint, method, "dead"))
             yield row(over_seeds([dropped]), part="dropped", **names)
             yield from (row(c.estimate, part="healthy", **names) for c in contrasts(kept) if c.contrast in contrast)
-            own = [cell for cell in pairs if cell.role_for_units == TRAINED]
+            trained = [cell for cell in pairs if cell.role_for_units == TRAINED]
             if endpoint == CAUSE:
-                missing = [1 - _mean(cell) for cell in own]
+                missing = [1 - _mean(cell) for cell in trained]
                 rises = {share: [share * rest for rest in missing] for share in PLANTED}
             else:
-                rises = _planted(own, pair_cells(asked, endpoint, method, "recall"))
+                rises = _planted(trained, pair_cells(asked, endpoint, method, "recall"))
             yield from (row(over_seeds(each), part="planted", share=n, **names) for n, each in rises.items() if each)
 
 
 def healthy(pairs: Sequence[Measured], dead: Sequence[Measured]) -> tuple[list[Measured], float]:
-    """Return the cells without those that are mostly dead and those paired with them, and the share of pairs dropped.
+    """Return the cells without mostly dead cells and their partners, and the share of pairs dropped.
 
-    Cells of a hierarchy are paired where they have the same place in their lists.
+    Cells of a hierarchy are partners if they have the same place in their lists.
     """
     unhealthy = {(cell.factor, cell.seed) for cell in dead if cell.values[0] > MOST_DEAD}
     places = {(cell.factor, cell.seed) for cell in pairs}
@@ -149,15 +149,15 @@ def healthy(pairs: Sequence[Measured], dead: Sequence[Measured]) -> tuple[list[M
     return kept, len(places & unhealthy) / max(1, len(places))
 
 
-def _planted(own: Sequence[Measured], recall: Sequence[Measured]) -> dict[float, list[float]]:
-    """Return how much F1 rises if a share of every feature's false and missing firings is put right, in expectation."""
+def _planted(trained: Sequence[Measured], recall: Sequence[Measured]) -> dict[float, list[float]]:
+    """Return the expected rise of F1 if a share of every feature's false and missing firings is corrected."""
     by_place = {(c.role, c.trained_on, c.seed, c.factor, c.reader): c for c in recall}
     rises: dict[float, list[float]] = {share: [] for share in PLANTED}
-    for cell in own:
-        found = by_place.get((cell.role, cell.trained_on, cell.seed, cell.factor, cell.reader))
-        if found is None:
+    for cell in trained:
+        match = by_place.get((cell.role, cell.trained_on, cell.seed, cell.factor, cell.reader))
+        if match is None:
             continue
-        f1, hit = cell.values, found.values
+        f1, hit = cell.values, match.values
         with np.errstate(divide="ignore", invalid="ignore"):
             wrong = np.where(f1 > 0, 2 * hit / f1 - 2 * hit, 1.0)  # false and missing firings, per row of the concept
         for share, values in rises.items():
@@ -183,22 +183,22 @@ def _levels(chosen: Sequence[Measured]) -> list[Row]:
 
 
 def _mean(cell: Measured) -> float:
-    """Return the mean of what is known of a cell."""
+    """Return the mean of the finite values of a cell."""
     known = cell.values[np.isfinite(cell.values)]
     return float(known.mean()) if known.size else float("nan")
 
 
 def _curves(cells: Sequence[Measured]) -> Iterator[Row]:
-    """Yield measures at every setting, with its L0."""
+    """Yield measures at every setting, with the setting's L0."""
     groups: dict[tuple[str, str, str], dict[str, list[float]]] = {}
     for cell in cells:
         if cell.measure in DRAWN:
             family, _, setting = cell.reader.partition(AT)
-            found = groups.setdefault((cell.role_for_units, family, setting), {})
-            found.setdefault(cell.measure, []).append(_mean(cell))
-    for (role, method, setting), found in groups.items():
-        names = {"role": role, "method": method, "setting": setting, "at": float(np.mean(found["l0"]))}
-        for measure, values in found.items():
+            measures = groups.setdefault((cell.role_for_units, family, setting), {})
+            measures.setdefault(cell.measure, []).append(_mean(cell))
+    for (role, method, setting), measures in groups.items():
+        names = {"role": role, "method": method, "setting": setting, "at": float(np.mean(measures["l0"]))}
+        for measure, values in measures.items():
             if measure != "l0" and np.isfinite(values).any():
                 known = [value for value in values if np.isfinite(value)]
                 yield row(over_seeds(known), part="curve", measure=measure, **names)
@@ -209,21 +209,21 @@ def _curves(cells: Sequence[Measured]) -> Iterator[Row]:
 
 @dataclass(frozen=True)
 class Tested:
-    """What an endpoint says of a method."""
+    """The verdict of an endpoint on a method, and the numbers behind it."""
 
     endpoint: str
     method: str
     estimate: Row
     p: float  #: two-sided, of Student's t over draws; NaN with fewer than two draws
     holm: float  #: corrected for the confirmatory methods of this endpoint
-    healthy: Row | None  #: without unhealthy cells
-    dropped: float  #: share of the pairs that have an unhealthy cell
-    smallest: float  #: effect that is found with 80% power; NaN where even the largest planted one is not
+    healthy: Row | None  #: the same estimate without unhealthy cells
+    dropped: float  #: share of pairs with an unhealthy cell
+    smallest: float  #: smallest effect found with 80% power; NaN if even the largest planted one is not
     verdict: str
 
     @property
     def words(self) -> str:
-        """What stands beside the number."""
+        """The text beside the number."""
         power = "no effect that was planted is found with 80% power"
         if self.smallest == self.smallest:
             power = f"smallest effect found with 80% power {self.smallest:.3f}"
@@ -234,7 +234,7 @@ class Tested:
         return f"{test}; {second}, {self.dropped:.0%} of pairs dropped; {power}"
 
     def to_dict(self) -> dict[str, Any]:
-        """Return it as plain values."""
+        """Return the result as plain values."""
         second = None if self.healthy is None else self.healthy.to_dict()
         return {
             "endpoint": self.endpoint, "method": self.method, **self.estimate.estimate.to_dict(),
@@ -247,18 +247,18 @@ def tested(rows: Sequence[Row]) -> Iterator[Tested]:
     """Return the endpoints of the confirmatory methods, from the rows of all draws."""
     for endpoint in ENDPOINTS:
         main = {m: r for m in CONFIRMATORY for r in select(rows, part="endpoint", **_names(endpoint, m))}
-        p = {method: t_test(one.by_draw) for method, one in main.items()}
+        p = {method: t_test(effect.by_draw) for method, effect in main.items()}
         corrected = _corrected(p)
         kept = {m: next(iter(select(rows, part="healthy", **_names(endpoint, m))), None) for m in main}
-        again = _corrected({m: np.nan if one is None else t_test(one.by_draw) for m, one in kept.items()})
+        again = _corrected({m: np.nan if effect is None else t_test(effect.by_draw) for m, effect in kept.items()})
         spread = {m: float(np.std(r.by_draw, ddof=1)) if len(r.by_draw) > 1 else np.nan for m, r in main.items()}
-        for method, one in main.items():
+        for method, effect in main.items():
             second = kept[method]
             dropped = select(rows, part="dropped", **_names(endpoint, method))[0].estimate.value
             planted = [r.estimate.value for r in select(rows, part="planted", **_names(endpoint, method))]
-            smallest = smallest_effect(planted, method, spread, len(one.by_draw))
-            said = ruling(one, corrected[method], second, again[method] if dropped else corrected[method], dropped)
-            yield Tested(endpoint, method, one, p[method], corrected[method], second, dropped, smallest, said)
+            smallest = smallest_effect(planted, method, spread, len(effect.by_draw))
+            said = ruling(effect, corrected[method], second, again[method] if dropped else corrected[method], dropped)
+            yield Tested(endpoint, method, effect, p[method], corrected[method], second, dropped, smallest, said)
 
 
 def _names(endpoint: str, method: str) -> dict[str, str]:
@@ -266,7 +266,7 @@ def _names(endpoint: str, method: str) -> dict[str, str]:
 
 
 def t_test(values: Sequence[float]) -> float:
-    """Return the two-sided p of a mean of 0, by Student's t over draws; NaN with fewer than three."""
+    """Return the two-sided p value of a mean of 0, by Student's t over draws; NaN with fewer than three."""
     from scipy.stats import ttest_1samp
 
     if len(values) < ENOUGH or not np.isfinite(values).all():
@@ -292,24 +292,24 @@ def holm(p: Any) -> Any:
 
 
 def ruling(main: Row, p: float, second: Row | None, p_second: float, dropped: float) -> str:
-    """Return the verdict of an endpoint: above 0, below 0, not above 0, or undecided; both p are corrected."""
+    """Return the verdict of an endpoint: above 0, below 0, not above 0, or undecided; both p values are corrected."""
     said = _said(main, p)
     if second is None or dropped > MOST_DROPPED:
         return UNDECIDED
     return said if _said(second, p_second) == said else UNDECIDED
 
 
-def _said(found: Row, p: float) -> str:
+def _said(main: Row, p: float) -> str:
     if p < LEVEL:
-        return "above 0" if found.estimate.value > 0 else "below 0"
-    return "not above 0" if len(found.by_draw) >= ENOUGH and found.estimate.high < DELTA else UNDECIDED
+        return "above 0" if main.estimate.value > 0 else "below 0"
+    return "not above 0" if len(main.by_draw) >= ENOUGH and main.estimate.high < DELTA else UNDECIDED
 
 
 def smallest_effect(planted: Sequence[float], method: str, spread: dict[str, float], draws: int) -> float:
     """Return the smallest planted effect that the whole rule finds in 80% of simulated benchmarks.
 
-    Fresh draws vary as much as those measured. One method has the planted effect, the others have none; all are tested
-    and corrected together. A method with one draw is never found, and counts in the correction.
+    Fresh draws vary as much as the measured ones. One method has the planted effect, the others have none; all are
+    tested and corrected together. A method with a single draw is never found, but counts in the correction.
     """
     from scipy.stats import t
 

@@ -1,8 +1,8 @@
 """Result files that others can read: one per draw, role, hierarchy, method with its options, and seed.
 
-The envelope is that of SAEBench; `result.schema.json` beside this module is its JSON Schema. Every number of
-`eval_result_metrics` that is a mean over concepts can be had again from `eval_result_details`, and `checksum` is over
-all else, so a file that was changed is known.
+The envelope is that of SAEBench; `result.schema.json` beside this module is its JSON Schema. Every mean over concepts
+in `eval_result_metrics` can be computed again from `eval_result_details`, and `checksum` covers everything else, so a
+changed file is detected.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from percolab.study.settings import Settings
 FOLDER = "submission"
 TYPE = "percolab_concept_recovery"
 SCHEMA_VERSION = 1
-#: Measures that others have names for: category and name. All others are in `recovery`, by their own.
+#: Measures with names of their own in SAEBench: category and name. All others are in `recovery`, by percolab's names.
 CATEGORIES: Mapping[str, tuple[str, str]] = {
     "l0": ("sparsity", "l0"),
     "explained_variance": ("reconstruction_quality", "explained_variance"),
@@ -58,7 +58,7 @@ SCHEMA: Mapping[str, Any] = json.loads(files("percolab.benchmark").joinpath("res
 
 
 def write(directory: Path, s: Settings[Options], cells: Sequence[Measured], task: Task) -> None:
-    """Write the files of a draw; a file whose numbers are there already is left as it is."""
+    """Write the files of a draw; a file that already has these numbers is not written again."""
     folder = directory / FOLDER
     folder.mkdir(exist_ok=True)
     groups: dict[Any, list[Measured]] = {}
@@ -74,7 +74,7 @@ def write(directory: Path, s: Settings[Options], cells: Sequence[Measured], task
 
 
 def made(s: Settings[Options], cells: Sequence[Measured], task: Task) -> dict[str, Any]:
-    """Return one file: all measures of a method at a setting, on a representation, for a hierarchy."""
+    """Return the contents of one file: all measures of a method at a setting, on a representation, for a hierarchy."""
     first = cells[0]
     by_name = {cell.measure: cell for cell in cells}
     method, _, setting = first.reader.partition(AT)
@@ -102,20 +102,20 @@ def made(s: Settings[Options], cells: Sequence[Measured], task: Task) -> dict[st
 
 
 def checksum(values: Mapping[str, Any]) -> str:
-    """Return the SHA-256 of all but the time and the checksum itself."""
-    kept = {name: value for name, value in values.items() if name not in ("checksum", "datetime_epoch_millis")}
-    return hashlib.sha256(json.dumps(kept, sort_keys=True).encode()).hexdigest()
+    """Return the SHA-256 of everything but the time and the checksum itself."""
+    hashed = {name: value for name, value in values.items() if name not in ("checksum", "datetime_epoch_millis")}
+    return hashlib.sha256(json.dumps(hashed, sort_keys=True).encode()).hexdigest()
 
 
 def metrics(by_name: Mapping[str, Measured]) -> dict[str, dict[str, float | None]]:
-    """Return numbers by category: means over concepts, and numbers of the whole method."""
-    found: dict[str, dict[str, float | None]] = {}
+    """Return numbers by category: means over concepts, and measures of the whole method."""
+    by_category: dict[str, dict[str, float | None]] = {}
     for name in (*UNITS, SUBTREES, *SCALARS):
         if name in by_name:
-            category, own = CATEGORIES.get(name, (PLAIN, name))
+            category, metric = CATEGORIES.get(name, (PLAIN, name))
             known = by_name[name].values[np.isfinite(by_name[name].values)]
-            found.setdefault(category, {})[own] = _plain(known.mean()) if known.size else None
-    return found
+            by_category.setdefault(category, {})[metric] = _plain(known.mean()) if known.size else None
+    return by_category
 
 
 def _details(by_name: Mapping[str, Measured]) -> list[dict[str, Any]]:
@@ -135,12 +135,12 @@ def _plain(value: Any) -> float | None:
 
 
 def read(file: Path) -> dict[str, Any]:
-    """Return a file, checked against the schema, its own details and its checksum; raise ValueError, in one line."""
+    """Return a file, checked against the schema, its details and its checksum; or raise ValueError, in one line."""
     values = read_json(file.name, file, MOST_BYTES)
     try:
         check_schema(values, SCHEMA)
         if values["checksum"] != checksum(values):
-            raise ValueError("checksum must be that of the file: it was changed")
+            raise ValueError("checksum must be that of the file: the file was changed")
         _check_means(values)
     except ValueError as fault:
         raise ValueError(f"{file.name} must be a result of the benchmark: {fault}") from None
@@ -148,18 +148,18 @@ def read(file: Path) -> dict[str, Any]:
 
 
 def _check_means(values: Mapping[str, Any]) -> None:
-    given = values["eval_result_metrics"]
-    if not values["eval_result_details"] or given.get("sparsity", {}).get("l0") is None:
+    reported = values["eval_result_metrics"]
+    if not values["eval_result_details"] or reported.get("sparsity", {}).get("l0") is None:
         raise ValueError("it must have details and sparsity.l0")
     for name in UNITS:
-        category, own = CATEGORIES.get(name, (PLAIN, name))
-        stated = given.get(category, {}).get(own)
+        category, metric = CATEGORIES.get(name, (PLAIN, name))
+        stated = reported.get(category, {}).get(metric)
         numbers = [row[name] for row in values["eval_result_details"] if row.get(name) is not None]
-        found = float(np.mean(numbers)) if numbers else None
-        if (stated is None) != (found is None) or (
-            found is not None and abs(stated - found) > TOLERANCE * max(1, abs(found))
+        mean = float(np.mean(numbers)) if numbers else None
+        if (stated is None) != (mean is None) or (
+            mean is not None and abs(stated - mean) > TOLERANCE * max(1, abs(mean))
         ):
-            raise ValueError(f"{category}.{own} must be the mean of its details, {found}, got {shown(stated)}")
+            raise ValueError(f"{category}.{metric} must be the mean of its details, {mean}, got {shown(stated)}")
 
 
 def to_measured(values: Mapping[str, Any]) -> Iterator[Measured]:
@@ -174,8 +174,8 @@ def to_measured(values: Mapping[str, Any]) -> Iterator[Measured]:
             yield Measured(*where, name, values["factor"], units, numbers)
     whole = Units(np.full(1, -1), np.zeros(1, np.int64))
     for name in (SUBTREES, *SCALARS):
-        category, own = CATEGORIES.get(name, (PLAIN, name))
-        number = values["eval_result_metrics"].get(category, {}).get(own)
+        category, metric = CATEGORIES.get(name, (PLAIN, name))
+        number = values["eval_result_metrics"].get(category, {}).get(metric)
         if number is not None:
             yield Measured(*where, name, values["factor"], whole, np.full(1, float(number)))
 
@@ -186,7 +186,7 @@ _KINDS: Mapping[str, Any] = {
 
 
 def check_schema(value: Any, schema: Mapping[str, Any], where: str = "it") -> None:
-    """Raise ValueError, in one line, unless a value is as the part of JSON Schema that `SCHEMA` uses says."""
+    """Raise ValueError, in one line, unless a value follows a JSON Schema; only what `SCHEMA` uses is supported."""
     kinds = schema.get("type", [])
     kinds = [kinds] if isinstance(kinds, str) else kinds
     if kinds and not any(isinstance(value, _KINDS[kind]) and not isinstance(value, bool) for kind in kinds):

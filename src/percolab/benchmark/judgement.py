@@ -1,6 +1,6 @@
-"""One method on one representation: fitted on some rows, its thresholds chosen on others, scored on others again.
+"""One method on one representation: fitted on some rows, thresholds chosen on other rows, scored on the rest.
 
-Every measure is a column of numbers, one per concept, or one number. `UNITS` and `SCALARS` say which there are.
+Every measure is one number per concept (`UNITS`), or a single number (`SCALARS`).
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from percolab.study.measured import RAW, TRAINED, Columns, Measured, Units
 from percolab.study.subject import DocumentView, PointView, View
 from percolab.worlds.splits import split_rows
 
-#: Measures of every concept: `f1` with the threshold of each feature chosen on validation rows, `f1_zero` with 0.
+#: Measures of every concept: `f1` with each feature's threshold chosen on validation rows, `f1_zero` with threshold 0.
 UNITS = (
     "f1", "f1_zero", "one_to_one", "auc", "precision", "recall", "chance", "splitting", "f1_union", "absorption_edge",
     "absorption_linear", "absorption", "absorption_null", "absorption_carried", "probe_1", "probe_5",
@@ -47,22 +47,22 @@ SCALARS = (
     "latent_precision", "latent_recall", "stability", "bridged", "bridged_random", "tree_edges", "tree_ancestors",
     "tree_recall", "features", "seconds",
 )  # fmt: skip
-AT_MIDDLE = ("stability", "bridged", "bridged_random")  #: Those that are measured at the middle setting alone.
+AT_MIDDLE = ("stability", "bridged", "bridged_random")  #: Measured only at the middle setting.
 SUBTREES = "f1_subtrees"  #: F1 on held-out subtrees, of concepts inside them.
-AT = " @ "  #: Between a method and its setting.
-ENCODED = ("kmeans", "random-dictionary", "true-directions")  #: Methods whose k is asked for only when they encode.
+AT = " @ "  #: Separates a method and its setting.
+ENCODED = ("kmeans", "random-dictionary", "true-directions")  #: Methods that need k only when they encode.
 ORACLES = ("oracle",)
-#: The knob of a method and its settings, where it is not k at `SPARSITIES`.
+#: The sparsity option of a method and its settings, where it is not k at `SPARSITIES`.
 KNOBS: Mapping[str, tuple[str, tuple[float, ...]]] = {
     "gated": ("l1_coefficient", (0.3, 1.0, 3.0, 10.0, 30.0)),
     "kmeans": ("k", (1, *SPARSITIES)),
 }
-WIDEST = 2048  #: Most columns that a linear reading is fitted to.
+WIDEST = 2048  #: Most columns of a linear reading.
 WHOLE = Units(np.full(1, -1), np.zeros(1, np.int64))
 
 
 def settings_of(entry: Entry) -> list[tuple[str, Entry]]:
-    """Return a method at all settings of its knob, with names; the method itself where it has none, or it is given."""
+    """Return a method at all settings of its sparsity option, with names; unchanged if it has no option to vary."""
     name, values = KNOBS.get(entry.method, ("k", SPARSITIES))
     if (name not in entry.options and entry.method not in KNOBS) or f"{name}=" in entry.name:
         return [(entry.name, entry)]
@@ -87,7 +87,7 @@ def judge(which: Representation, entry: Entry, data: Subject, networks: Networks
 def validation_recovery(
     which: Representation, entries: Iterable[Entry], data: Subject, networks: Networks | None = None
 ) -> Iterator[float]:
-    """Yield the recovery of each method on the validation rows of the first hierarchy; nothing else is measured."""
+    """Yield the recovery of each method on the validation rows of the first hierarchy, and measure nothing else."""
     bench, views = next(iter(_prepared(which, data, networks, apart=True)))
     labels = bench.sides[views[0].factor].labels
     for entry in entries:
@@ -96,16 +96,16 @@ def validation_recovery(
         yield fairness.choose_thresholds(labels["validation"], codes, data.settings.options.min_size)[1]
 
 
-#: What measured the method before this one, which the next cell most likely wants too.
+#: The benches of the previous cell: the next cell most likely needs them too.
 _LAST: dict[str, list[tuple[_Bench, list[View]]]] = {}
 
 
 def _benches(
     which: Representation, data: Subject, networks: Networks | None, *, apart: bool
 ) -> Iterable[tuple[_Bench, list[View]]]:
-    """Return what measures methods on a representation; methods that follow each other share activations and truth.
+    """Return the benches of a representation; methods that follow each other share activations and truth.
 
-    The raw input is too large to be kept, and what is read from files may have changed.
+    Nothing is kept for the raw input, which is too large, and for files, which may have changed.
     """
     s = data.settings
     if which.role == RAW or s.options.activations or s.store or s.network:
@@ -130,7 +130,7 @@ def _prepared(
 
 
 def _rated(s: S, which: Representation, entry: Entry) -> Entry:
-    """Return a method with the learning rate of the representation."""
+    """Return a method with the learning rate chosen for the representation."""
     role = "untrained" if which.role == RENORMED else which.role
     rate = s.options.rates.get(role)
     if rate is None or "lr" not in entry.options or "lr=" in entry.name:
@@ -140,15 +140,15 @@ def _rated(s: S, which: Representation, entry: Entry) -> Entry:
 
 @dataclass(frozen=True, eq=False)
 class _Side:
-    """The concepts of one hierarchy, over the parts of the rows."""
+    """The concepts of one hierarchy, with their members in each part of the rows."""
 
     labels: dict[str, Labels]
     latent: Ints  #: (C,) concepts of the scored rows
-    counted: NDArray[np.bool_]  #: (C,) those that are summarised
+    counted: NDArray[np.bool_]  #: (C,) whether the concept is summarised
     upper: Ints
     members: dict[str, fairness.Members]
     reading: fairness.Reading | None
-    true: Floats  #: (C, d) true directions, NaN at tops
+    true: Floats  #: (C, d) true directions, NaN at top concepts
     probe: Floats  #: (C,) AUC of the linear reading
 
 
@@ -164,7 +164,7 @@ class _Bench:
         self.sides: dict[int, _Side] = {}
 
     def prepare(self, view: View) -> None:
-        """Find the concepts of a hierarchy, their true directions, and what a linear reading gives."""
+        """Find the concepts of a hierarchy, their true directions, and the AUC of a linear reading."""
         every, least = view.labels(), self.s.options.min_size
         labels = {name: every.take(getattr(self.rows, name)) for name in ("fit", "validation", "scored")}
         known = find_truth(labels["scored"], least, SUMMARY_RATIO)
@@ -217,20 +217,20 @@ class _Bench:
         where = self.s.draw, which.role, which.trained_on, which.seed, layer, reader
         units = Units(side.latent[side.counted], places(side.labels["scored"].forest, side.latent[side.counted]))
         columns |= {"size": side.members["scored"].size.astype(np.float64), "probe_activations": side.probe}
-        found = [
+        cells = [
             Measured(*where, name, view.factor, units, np.asarray(columns[name], np.float64)[side.counted])
             for name in UNITS
             if name in columns
         ]
         scalars |= {"seconds": self.seconds}
-        found += [
+        cells += [
             Measured(*where, name, view.factor, WHOLE, np.full(1, scalars[name])) for name in SCALARS if name in scalars
         ]
         if self._is_own(view) and setting.options.get("k") == MIDDLE and isinstance(view, PointView):
             latents, f1 = self._subtrees(view, setting)
             held_out = Units(latents, places(side.labels["scored"].forest, latents))
-            found.append(Measured(*where, SUBTREES, view.factor, held_out, f1))
-        return found
+            cells.append(Measured(*where, SUBTREES, view.factor, held_out, f1))
+        return cells
 
     def _is_own(self, view: View) -> bool:
         return self.which.role == TRAINED and self.which.trained_on in (None, view.factor)
@@ -272,7 +272,7 @@ class _Bench:
     def _of_decoder(
         self, view: View, side: _Side, setting: Entry, method: Any, codes: Any, zero: fairness.Counts
     ) -> dict[str, float]:
-        """Return what is known of a method that decodes."""
+        """Return the measures of a method that decodes."""
         if getattr(method, "directions", None) is None:
             return {}
         directions, values = as_array(method.directions), as_array(self.parts["scored"])
@@ -296,7 +296,7 @@ class _Bench:
         return scalars
 
     def _bridged(self, view: View, method: Any) -> dict[str, float]:
-        """Return what patches along a method's features bridge, and random directions; nothing for points."""
+        """Return the shares bridged by patches along a method's features and random directions; nothing for points."""
         if self.model is None or not isinstance(view, DocumentView):
             return {}
         model = self.model.to(self.device)
@@ -312,11 +312,11 @@ class _Bench:
             return loss_recovered(self.model, X, y, layer, values, device=self.device)
         tokens = torch.from_numpy(np.asarray(view.inputs)[self.rows.scored[:: view.shape[1]] // view.shape[1]])
         shape, mean = (len(tokens), view.shape[1], -1), self.parts["scored"].mean(0).expand_as(values)
-        given = (None, values.reshape(shape), mean.reshape(shape))
-        return LossRecovered(*(_token_loss(self.model, tokens.long().to(self.device), layer, one) for one in given))
+        cases = (None, values.reshape(shape), mean.reshape(shape))
+        return LossRecovered(*(_token_loss(self.model, tokens.long().to(self.device), layer, case) for case in cases))
 
     def _subtrees(self, view: PointView, setting: Entry) -> tuple[Ints, Floats]:
-        """Return the concepts of held-out subtrees, and their best F1 when nothing was fitted on a row of these."""
+        """Return the concepts of held-out subtrees, and their best F1 by a method fitted without any of their rows."""
         several = len(self.subject.views) > 1
         most = max(50, view.shape[0] // 20)
         split = split_rows(view.data, by="subtree", max_size=most, factor=view.factor if several else None)
@@ -362,24 +362,24 @@ def _of_oracle(entry: Entry, side: _Side, least: int) -> tuple[dict[str, Floats]
     """Return the measures of an oracle, which knows the scored rows."""
     labels = side.labels["scored"]
     nothing = np.empty((len(labels), 0))
-    made = make(replace(entry, options={"dataset": labels, "min_size": least, **entry.options}), 0, "cpu")
-    codes = fairness.sparse(made.fit(nothing).encode(nothing))
+    oracle = make(replace(entry, options={"dataset": labels, "min_size": least, **entry.options}), 0, "cpu")
+    codes = fairness.sparse(oracle.fit(nothing).encode(nothing))
     columns, counts = _of_codes(codes, 0.0, side, least, {})
     columns["f1_zero"] = columns["f1"]
     return columns, {"l0": counts.l0 / len(labels), "validation": float(columns["f1"][side.counted].mean())}
 
 
 def _given(entry: Entry, rows: torch.Tensor) -> Any:
-    """Return activations as a method takes them."""
+    """Return activations in the form that a method takes."""
     return rows if on_device(entry) else rows.cpu().numpy()
 
 
 def _encoded(entry: Entry, method: Any, rows: torch.Tensor) -> Any:
-    """Return the features of rows, by a fitted method."""
+    """Return the features of rows, encoded by a fitted method."""
     return fairness.sparse(method.encode(_given(entry, rows)))
 
 
 def _token_loss(model: nn.Module, tokens: torch.Tensor, layer: str, values: torch.Tensor | None) -> float:
-    """Return the mean loss on documents with the output of a layer replaced by values, if there are any."""
+    """Return the mean loss on documents, with the output of a layer replaced by values unless they are None."""
     with replaced(model, layer, values):
         return float(token_losses(model.to(tokens.device), tokens).double().mean())

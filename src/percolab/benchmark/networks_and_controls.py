@@ -1,4 +1,4 @@
-"""What methods are fitted to: activations of the networks of a task, of controls, and the raw input.
+"""What methods are fitted to: activations of a task's networks and of controls, and the raw input.
 
 Roles: `trained` on each hierarchy; `untrained`, with the initial weights; `random norms`, fresh weights whose norms are
 those of the trained network, parameter by parameter; `raw`, the input itself; `truth`, for oracles, which read nothing.
@@ -32,7 +32,7 @@ S = Settings[Options]
 
 @dataclass(frozen=True)
 class Representation:
-    """One network of a draw, or what stands in its place."""
+    """One network of a draw, or the input or the truth in its place."""
 
     role: str
     trained_on: int | None = None
@@ -40,19 +40,19 @@ class Representation:
 
     @property
     def name(self) -> str:
-        """It as a part of a file's name."""
+        """The representation as part of a file name."""
         on = "" if self.trained_on is None else f"-{self.trained_on}"
         return f"{self.role.replace(' ', '-')}{on}_{self.seed}"
 
 
 def representations(s: S) -> list[Representation]:
-    """Return all that methods are fitted to: the trained networks first."""
+    """Return all representations that methods are fitted to, the trained networks first."""
     if s.options.activations:
         return [Representation(*place) for place in folder(s.options.activations).places(s.draw)]
     count = n_factors(s.recipe)
-    found = [Representation(TRAINED, k, i) for k in range(count) for i in range(s.seeds)]
-    found += [Representation(role, None, i) for role in (UNTRAINED, RENORMED) for i in range(s.seeds)]
-    return [*found, Representation(RAW)]
+    chosen = [Representation(TRAINED, k, i) for k in range(count) for i in range(s.seeds)]
+    chosen += [Representation(role, None, i) for role in (UNTRAINED, RENORMED) for i in range(s.seeds)]
+    return [*chosen, Representation(RAW)]
 
 
 # ---------------------------------------------------------------------- data and rows
@@ -68,7 +68,7 @@ class Rows:
 
 
 class Subject(Material):
-    """The data of one draw, from the side of each hierarchy."""
+    """The data of one draw, as each hierarchy sees them."""
 
     @cached_property
     def split(self) -> Split:
@@ -77,7 +77,7 @@ class Subject(Material):
 
     @cached_property
     def views(self) -> list[View]:
-        """The data, once for each hierarchy."""
+        """The data, one view for each hierarchy."""
         documents = isinstance(self.data, Corpus)
         return views(self.data, self.settings.options.documents if documents else self.split)
 
@@ -97,7 +97,7 @@ class Subject(Material):
 
     @property
     def training_rows(self) -> dict[str, Split]:
-        """The rows that networks are trained on, as `percolab.nn.train` takes them: a share of the training rows."""
+        """The rows that networks are trained on, a share of the training rows, as arguments of `percolab.nn.train`."""
         if isinstance(self.data, Corpus):
             return {}
         rows = self.split.train[: max(1, round(self.settings.options.share * self.split.train.size))]
@@ -108,12 +108,12 @@ class Subject(Material):
 
 
 def train(data: Subject) -> Networks:
-    """Train one network for each hierarchy and seed; those of a seed start from the same weights."""
+    """Train one network for each hierarchy and seed; networks of the same seed start from the same weights."""
     return data.train_by_factor(tuned=data.settings.options.tuned, **data.training_rows)
 
 
 def model_of(data: Subject, which: Representation, networks: Networks | None) -> nn.Module | None:
-    """Return the network of a representation; None where there is none."""
+    """Return the network of a representation; None for representations without a network."""
     s = data.settings
     if which.role not in (TRAINED, UNTRAINED, RENORMED) or s.options.activations:
         return None
@@ -137,7 +137,7 @@ def with_norms(model: nn.Module, like: Any, seed: int) -> nn.Module:
 
 
 def read(data: Subject, which: Representation, model: nn.Module | None, views: Sequence[View]) -> torch.Tensor:
-    """Return (rows, width) activations for some views that have the same rows."""
+    """Return (rows, width) activations of some views that share their rows."""
     asked = data.settings.options
     source: Source = Raw() if model is None else TorchSource(model)
     if asked.activations and which.role != RAW:

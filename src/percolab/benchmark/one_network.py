@@ -59,19 +59,19 @@ def compare(
     dataset
         What the network was trained on.
     networks
-        By role: torch modules, functions, arrays or arrays by layer, as for `percolab.compare`.
+        By role: torch modules, functions, arrays, or arrays by layer, as for `percolab.compare`.
     methods
         As for the benchmark: names, ``"package.module:Class"``, with options after ``@``.
     layer
-        Module whose activations are looked at; None: the last block.
+        Module whose activations are read; None takes the last block.
     seed
-        Of the methods, and of the draws.
+        Seed of the methods and of the draws.
     device
         Where to compute.
     progress
         True shows a bar; a function is called with (stage, done, total).
     options
-        Of `score`: factor, min_size, threshold, draws.
+        Options of `score`: factor, min_size, threshold, draws.
     """
     place, entries = choose_device(device), [as_entry(spec, MODEST) for spec in methods]
     for entry in entries:
@@ -79,72 +79,72 @@ def compare(
             raise ValueError(f"method must make features of activations, got {entry.name!r}")
     sources, view = {role: as_source(network) for role, network in networks.items()}, views(dataset)[0]
     name = layer or next((known for source in sources.values() for known in source.layers()), "activations")
-    found: list[Compared] = []
+    compared: list[Compared] = []
     total = len(networks) * len(entries)
     with shown(progress) as tell:
         for network, source in sources.items():
             A = source.read(view, [name], place)[name]
             for entry in entries:
-                tell(STAGE, len(found), total)
+                tell(STAGE, len(compared), total)
                 if isinstance(tell, Display):
                     tell.note(STAGE, f"{entry.name}, {network}")
                 result = _scored(dataset, entry, A, place, seed, options)
-                found.append(Compared(entry.name, network, name, result))
+                compared.append(Compared(entry.name, network, name, result))
         tell(STAGE, total, total)
-    return found
+    return compared
 
 
 def _scored(
     dataset: AnyDataset, entry: Entry, A: torch.Tensor, place: torch.device, seed: int, options: dict[str, Any]
 ) -> Score:
     """Return the score of a method fitted to activations."""
-    given: Any = A if on_device(entry) else A.cpu().numpy()
-    method = fitted(make(entry, seed, str(place), A.shape[1]), given)
+    values: Any = A if on_device(entry) else A.cpu().numpy()
+    method = fitted(make(entry, seed, str(place), A.shape[1]), values)
     decoder: dict[str, Any] = {}
     if getattr(method, "directions", None) is not None:
         decoder = {"directions": method.directions, "bias": method.bias, "activations": A}
-    return score(dataset, method.encode(given), seed=seed, **options, **decoder)
+    return score(dataset, method.encode(values), seed=seed, **options, **decoder)
 
 
-def rows(found: Sequence[Compared]) -> list[list[str]]:
+def rows(scores: Sequence[Compared]) -> list[list[str]]:
     """Return a table as text: a heading, then each method, on the trained network first."""
-    order = {one.method: i for i, one in reversed(list(enumerate(found)))}
+    order = {row.method: i for i, row in reversed(list(enumerate(scores)))}
     body = [
-        [one.method, one.network, *(number(name, one.score.summary.get(name, float("nan"))) for name in COLUMNS)]
-        for one in sorted(found, key=lambda one: (order[one.method], one.network != TRAINED))
+        [row.method, row.network, *(number(name, row.score.summary.get(name, float("nan"))) for name in COLUMNS)]
+        for row in sorted(scores, key=lambda row: (order[row.method], row.network != TRAINED))
     ]
     return [["method", "network", *(name.replace("_", " ") for name in COLUMNS)], *body]
 
 
-def page(found: Sequence[Compared], title: str) -> bytes:
+def page(scores: Sequence[Compared], title: str) -> bytes:
     """Return a page with the recovery of every method, the table, and the plots of every method."""
-    head, *body = rows(found)
+    head, *body = rows(scores)
     control = {TRAINED: "the trained network", UNTRAINED: "one of the same shape that was never trained"}
-    roles = [control.get(role, role) for role in dict.fromkeys(one.network for one in found)]
+    roles = [control.get(role, role) for role in dict.fromkeys(row.network for row in scores)]
     lead = (
-        f"{found[0].score.settings['rows']:,} rows, {label(found[0].layer)}. Each method on {' and on '.join(roles)}."
+        f"{scores[0].score.settings['rows']:,} rows, {label(scores[0].layer)}. Each method on {' and on '.join(roles)}."
     )
-    best = max((one for one in found if one.network == TRAINED), key=lambda one: one.score.summary["recovery"])
-    beside = [one for one in found if (one.method, one.network) == (best.method, UNTRAINED)]
-    words = "".join(f" and {one.score.summary['recovery']:.3f} from an untrained one" for one in beside)
+    best = max((row for row in scores if row.network == TRAINED), key=lambda row: row.score.summary["recovery"])
+    beside = [row for row in scores if (row.method, row.network) == (best.method, UNTRAINED)]
+    contrast = "".join(f" and {row.score.summary['recovery']:.3f} from an untrained one" for row in beside)
     share = f"{best.score.summary['recovery']:.3f} of the concepts' F1 from the trained network"
-    verdict = f"The best method, {best.method}, recovers {share}{words}."
-    parts = [pages.picture(_recovery(found), "Recovery by method, chance in grey: mean best F1 of a concept.")]
+    verdict = f"The best method, {best.method}, recovers {share}{contrast}."
+    parts = [pages.picture(_recovery(scores), "Recovery by method, chance in grey: mean best F1 of a concept.")]
     parts += [*pages.wide_table(body, head, names=2), pages.definitions(MEANINGS)]
-    for one in found:
-        if one.network == TRAINED:
-            caption = f"{one.method}: recovery by size over chance, purity, splitting by size, absorption by depth."
-            figure = pages.picture(one.score.plot(), caption, wide=True)
-            parts.append(pages.folded(f"{one.method} on the trained network, in pictures", [figure]))
+    for row in scores:
+        if row.network == TRAINED:
+            caption = f"{row.method}: recovery by size over chance, purity, splitting by size, absorption by depth."
+            figure = pages.picture(row.score.plot(), caption, wide=True)
+            parts.append(pages.folded(f"{row.method} on the trained network, in pictures", [figure]))
     return pages.page(title, f"{lead} {ONE_EACH}", parts, verdict=verdict)
 
 
-def _recovery(found: Sequence[Compared]) -> Figure:
+def _recovery(scores: Sequence[Compared]) -> Figure:
     """Draw recovery by method: the trained network, the untrained one, and chance."""
-    series: dict[str, dict[str, dot_rows.Mark]] = {name: {} for name in (*(one.network for one in found), "chance")}
-    for one in found:
-        series[one.network][one.method] = dot_rows.Mark(one.score.summary["recovery"])
-        if one.network == TRAINED:
-            series["chance"][one.method] = dot_rows.Mark(one.score.summary["chance"])
-    methods = list(dict.fromkeys(one.method for one in found))
+    series: dict[str, dict[str, dot_rows.Mark]] = {name: {} for name in (*(row.network for row in scores), "chance")}
+    for row in scores:
+        series[row.network][row.method] = dot_rows.Mark(row.score.summary["recovery"])
+        if row.network == TRAINED:
+            series["chance"][row.method] = dot_rows.Mark(row.score.summary["chance"])
+    methods = list(dict.fromkeys(row.method for row in scores))
     return dot_rows.draw(dot_rows.Panel(methods, series, "recovery: mean best F1 of a concept"))

@@ -1,4 +1,4 @@
-"""`percolab benchmark --check`: result files that anyone made, checked, and the table and page made from them."""
+"""`percolab benchmark --check`: checks result files of any origin, and makes the table and the page from them."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from percolab.show import pages
 from percolab.study.estimates import Row, combined
 
 REPORT = "submissions.html"
-#: Of the tasks of this version.
+#: Digests of the tasks of this version.
 DIGESTS = {f"{scale}/{name}": task(name, scale).digest for scale in SCALES for name in TASKS}
 
 
 @dataclass(frozen=True, eq=False)
 class Checked:
-    """The results of one task at one scale, from files."""
+    """The results of one task at one scale, read from files."""
 
     name: str
     files: int
@@ -35,7 +35,7 @@ class Checked:
 
     @property
     def title(self) -> str:
-        """The task, and what is behind its numbers."""
+        """The task, and the number of files, draws and networks behind its results."""
         few = "" if self.draws >= 3 else "; intervals hold for these datasets only"
         return f"{self.name}: {self.files} files, draws {self.draws}, trained networks {self.networks}{few}"
 
@@ -43,8 +43,8 @@ class Checked:
 def check(directory: str | os.PathLike[str]) -> list[Checked]:
     """Check all result files below a directory, write submissions.html there, and return the results by task.
 
-    Raises ValueError, in one line, for a file that is not as the schema says, whose numbers were changed, or whose task
-    is not one of this version.
+    Raises ValueError, in one line, for a file that does not follow the schema, whose numbers were changed, or whose
+    task is not one of this version.
     """
     root = Path(directory)
     if not root.is_dir():
@@ -66,10 +66,10 @@ def check(directory: str | os.PathLike[str]) -> list[Checked]:
             raise ValueError(f"eval_id must occur once, got that of {seen[values['eval_id']]} in {file.name}")
         seen[values["eval_id"]] = file.name
         by_task.setdefault(key, []).append(values)
-    found = [_checked(name, each) for name, each in by_task.items()]
+    checked = [_checked(name, each) for name, each in by_task.items()]
     with replacing(root / REPORT) as partial:
-        partial.write_bytes(page(found))
-    return found
+        partial.write_bytes(page(checked))
+    return checked
 
 
 def _checked(name: str, files: list[dict[str, Any]]) -> Checked:
@@ -85,18 +85,18 @@ def _checked(name: str, files: list[dict[str, Any]]) -> Checked:
     return Checked(name, len(files), len(draws), len(networks), rows)
 
 
-def page(found: Sequence[Checked]) -> bytes:
+def page(tasks: Sequence[Checked]) -> bytes:
     """Return the page of results."""
     body = []
-    for one in found:
-        head, lines = table(one.rows)
-        ruled = [(t.endpoint, t.method, t.estimate.estimate.text(), t.words, t.verdict) for t in tested(one.rows)]
+    for checked in tasks:
+        head, lines = table(checked.rows)
+        ruled = [(t.endpoint, t.method, t.estimate.estimate.text(), t.words, t.verdict) for t in tested(checked.rows)]
         body += [
-            pages.heading(one.title),
+            pages.heading(checked.title),
             pages.table(ruled, ("endpoint", "method", "estimate and 95% interval", "beside it", "verdict"), stack=True),
             *pages.wide_table(lines, head),
         ]
     body.append(pages.folded("How it is measured", map(pages.paragraph, EXPERIMENT.words.method)))
-    files = sum(one.files for one in found)
-    verdict = f"{files:,} result files of {len(found)} task{'s' * (len(found) > 1)} are as the schema says."
+    files = sum(checked.files for checked in tasks)
+    verdict = f"{files:,} result files of {len(tasks)} task{'s' * (len(tasks) > 1)} are as the schema says."
     return pages.page("percolab benchmark: results from files", "", body, verdict=verdict)

@@ -1,6 +1,6 @@
-"""The tasks of version 1: data, networks, sizes of methods, rules. Frozen: a test has their digests. Needs no torch.
+"""The tasks of version 1: data, networks, sizes of methods, rules. They are frozen: a test compares their digests.
 
-A change of a task, of a rule or of a score is another version.
+A change of a task, of a rule or of a score makes another version. This module needs no torch.
 """
 
 from __future__ import annotations
@@ -16,40 +16,40 @@ from percolab.ground.validation import check_choice
 from percolab.nn.config import SCALES, CorpusTrainConfig, TrainConfig
 from percolab.study.settings import AnyRecipe, corpus_of, corpus_training, recipe_of, training_of
 
-VERSION = 1  #: Of the benchmark.
+VERSION = 1  #: Version of the benchmark.
 TENTH = "-tenth"
 POINTS = ("superposed-2", "superposed-4", "paper-one-cluster", "paper-multi-cluster")
 TUNED = "documents-tuned"
 TASKS = ("documents", TUNED, *POINTS, *(f"{name}{TENTH}" for name in POINTS))
-#: Methods of the endpoints; what is said of all others is exploratory.
+#: Methods of the endpoints; statements about all other methods are exploratory.
 CONFIRMATORY = ("topk", "batchtopk", "matryoshka", "kmeans")
-PLAIN = "kmeans"  #: What the others are compared with.
-#: Features that fire on a row, on average: the five settings of a method that can choose.
+PLAIN = "kmeans"  #: The method that the others are compared with.
+#: Mean number of features that fire on a row: the five settings of a method that can choose it.
 SPARSITIES = (4, 8, 24, 64, 128)
 MIDDLE = 24  #: The setting at which stability and held-out subtrees are measured.
 MATCHED = 32.0  #: L0 at which methods are compared.
-NETWORKS = {"paper": 3, "small": 1}  #: For each target and draw.
+NETWORKS = {"paper": 3, "small": 1}  #: Number of networks for each target and draw.
 
 
 @dataclass(frozen=True)
 class Options:
-    """What determines a task beside data and training."""
+    """Everything that determines a task besides data and training."""
 
     layer: str  #: module whose activations are read
     min_size: int  #: fewest scored rows of a concept
     budget: Budget
-    #: learning rates of sparse autoencoders by role, chosen on a draw used for nothing else; or that of the budget
+    #: learning rates of sparse autoencoders by role, chosen on a draw used for nothing else; others take the budget's
     rates: Mapping[str, float] = field(default_factory=dict)
     #: held-out documents of each lexicon: 60% are fitted on, 20% choose thresholds and settings, 20% are scored
     documents: int = 0
-    share: float = 1.0  #: of their training rows that networks are trained on
-    tuned: bool = False  #: whether the second network goes on from the first one, half of its documents of each lexicon
+    share: float = 1.0  #: share of the training rows that networks are trained on
+    tuned: bool = False  #: whether the second network starts from the first, with half of its documents of each lexicon
     activations: str = ""  #: folder of activations that take the place of networks
 
 
 @dataclass(frozen=True, eq=False)
 class Task:
-    """Data, the networks trained on them, and what methods and scores are given."""
+    """Data, the networks trained on them, and the options of methods and scores."""
 
     name: str
     scale: str
@@ -58,21 +58,21 @@ class Task:
     options: Options
 
     def to_dict(self) -> dict[str, Any]:
-        """Return it as plain values, equal after a round trip through JSON."""
+        """Return the task as plain values, equal after a round trip through JSON."""
         values = {"version": VERSION, "name": self.name, "scale": self.scale, "recipe": self.recipe.to_dict()}
         values |= {"training": asdict(self.training), "options": asdict(self.options)}
         return dict(json.loads(json.dumps(values)))
 
     @property
     def digest(self) -> str:
-        """Sixteen hexadecimal digits that another task does not have."""
+        """Sixteen hexadecimal digits that identify the task."""
         return hashlib.sha256(json.dumps(self.to_dict(), sort_keys=True).encode()).hexdigest()[:16]
 
 
 _SMALL = Budget(n_features=128, k=8, steps=100, batch_size=512, lr=1e-2, n_components=16)
 _DOCUMENTS = {"trained": 3e-3, "untrained": 3e-2, "raw": 1e-3}
 _FULL_DOCUMENTS = {"trained": 3e-3, "untrained": 1e-2, "raw": 3e-4}
-#: By task and scale, by benchmarks/learning_rates.py. Where none was chosen, that of the budget is taken.
+#: By task and scale, chosen by benchmarks/learning_rates.py; other tasks take the learning rate of the budget.
 _RATES: Mapping[tuple[str, str], Mapping[str, float]] = {
     ("documents", "small"): _DOCUMENTS,
     (TUNED, "small"): _DOCUMENTS,

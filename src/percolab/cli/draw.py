@@ -74,7 +74,7 @@ def draw(
 
 
 def _colouring(word: str) -> dict[str, Any]:
-    """Return what `show.draw` takes for a word after ``--colour``."""
+    """Return the argument of `show.draw` for a word after ``--colour``."""
     if word in NAMED:
         return {"colour": word}
     if re.fullmatch(r"\d+(,\d+)*", word):

@@ -187,7 +187,7 @@ def superpose(
 
 
 def _factor(word: str) -> Recipe:
-    """Return the recipe of a factor: of a preset, of a file of JSON, or of a dataset as its recipe makes it."""
+    """Return the recipe of a factor: of a preset, of a JSON file, or of an unedited dataset."""
     from percolab.store.finished import load_points
 
     if word in PRESETS:
@@ -206,7 +206,7 @@ def _factor(word: str) -> Recipe:
 
 
 def _list(name: str, text: str | None, *, whole: bool = False) -> Any:
-    """Read numbers with commas between them."""
+    """Read numbers separated by commas."""
     if text is None:
         return None
     try:
@@ -219,7 +219,7 @@ def _list(name: str, text: str | None, *, whole: bool = False) -> Any:
 
 
 def _dataset(path: str) -> Dataset:
-    """Open a dataset, and refuse a world."""
+    """Open a dataset; raise for a world."""
     from percolab.dataset.dataset import Dataset
     from percolab.store.finished import load_points
 

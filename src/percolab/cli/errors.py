@@ -33,7 +33,7 @@ LIBRARY_NAMES: Mapping[str, Mapping[str, str]] = {
         "recipe.engine": "engine",
     },
     "documents": {"location": "output", "n_points": "tokens", "seeds": "seed", "lo": "first", "hi": "count"},
-    # These have a location to read and one to write, and a message about one does not say which.
+    # These commands read one location and write another, and a message does not say which it is about.
     "edit": {"dataset": "path"},
     "take": {"dataset": "path", "sizes": "size"},
     "superpose": {"dataset": "factors"},
@@ -49,7 +49,7 @@ LIBRARY_NAMES: Mapping[str, Mapping[str, str]] = {
     "represent": {"experiment": "name"},
 }
 
-#: What native libraries say when memory is short; they have no exception of their own for it.
+#: Messages of native libraries when memory is short: they have no exception type for it.
 NO_ROOM = (
     "can't allocate memory",
     "cannot allocate memory",
@@ -64,7 +64,7 @@ class UnfinishedError(Exception):
 
 
 class CommandError(Exception):
-    """A command cannot go on: what to say, which may be nothing, and the exit code."""
+    """A command cannot continue: the message, which may be empty, and the exit code."""
 
     def __init__(self, message: str, code: int) -> None:
         super().__init__(message)
@@ -82,16 +82,16 @@ class WrongUse(Protocol):
     exit_code: int
 
     def format_message(self) -> str:
-        """Return what is wrong."""
+        """Return the message."""
 
 
 class Command(TyperCommand):
-    """A command whose refusals speak of its options."""
+    """A command whose error messages name its options."""
 
-    failure = FAILURE  #: exit code if it cannot go on
+    failure = FAILURE  #: exit code if the command cannot continue
 
     def invoke(self, ctx: Any) -> Any:
-        """Run it."""
+        """Run the command."""
         try:
             return super().invoke(ctx)
         except (typer.Exit, typer.Abort):
@@ -107,7 +107,7 @@ class Command(TyperCommand):
 
 
 class Judge(Command):
-    """A command that exits with 1 for a bad verdict, and so with 2 if it cannot give one."""
+    """A command that exits with 1 for a bad verdict, and therefore with 2 for an error."""
 
     failure = BAD_INPUT
 
@@ -133,7 +133,7 @@ def examples(*lines: str) -> str:
 
 
 def describe(error: Exception) -> tuple[str, int] | None:
-    """Return what to say about an exception, and the exit code; None if it is a fault of ours."""
+    """Return the message for an exception, and the exit code; None for a fault of percolab itself."""
     text = str(error)
     match error:
         case UnfinishedError():
@@ -156,7 +156,7 @@ def describe(error: Exception) -> tuple[str, int] | None:
 def _os_error(error: OSError) -> tuple[str, int]:
     if error.errno is None:  # raised by our own checks, with a sentence
         return str(error), BAD_INPUT
-    if error.errno == errno.EPIPE:  # the reader of our output has left, and there is nobody to tell
+    if error.errno == errno.EPIPE:  # the reader of the output is gone: no message can be shown
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return "", FAILURE
     place = f": {error.filename}" if error.filename else ""
@@ -164,7 +164,7 @@ def _os_error(error: OSError) -> tuple[str, int]:
 
 
 def wrong_use(error: WrongUse) -> str:
-    """Return wrong words on the command line in the form of all our messages, and where to look them up."""
+    """Return the message for words that are not understood, in the form of all messages, and where to look them up."""
     page = f"(see {getattr(error.ctx, 'command_path', None) or 'percolab'} --help)"
     if isinstance(error, typer.BadParameter) and error.param is not None and error.param.opts:
         name = _spelling(error.param)
@@ -203,4 +203,4 @@ def in_options(message: str, names: Mapping[str, str]) -> str:
         head = re.sub(known, lambda match: names[match[0]], subject[0]) + head[subject.end() :]
     head = re.sub(rf"(?<![-.\w])({known})=(?:'([^']*)'|(\w+))", lambda m: f"{names[m[1]]} {m[2] or m[3]}", head)
     head = re.sub(rf"\b(unless|with|without|and|or) ({known})(?![-.\w'])", lambda m: f"{m[1]} {names[m[2]]}", head)
-    return head if value == "None" else head + got + value  # what was left out is not worth repeating
+    return head if value == "None" else head + got + value  # an option that was left out is not repeated

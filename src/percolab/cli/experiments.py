@@ -28,7 +28,7 @@ OtherEpochs = Annotated[int | None, number_option("Another number of epochs.")]
 
 
 def need_packages() -> None:
-    """Raise, in one line, unless what the experiments need is installed."""
+    """Raise, in one line, unless the packages that experiments need are installed."""
     import importlib.util
 
     needed = {"torch": "torch", "sklearn": "scikit-learn", "pandas": "pandas", "matplotlib": "matplotlib"}
@@ -38,7 +38,7 @@ def need_packages() -> None:
 
 
 def look_here(*names: str | None) -> None:
-    """Let a module that the user names be found in the current directory, if nothing installed has its name."""
+    """Let modules that the user names be found in the current directory, unless an installed one has the name."""
     if any(":" in name for name in names if name):
         sys.path.append("")
 
@@ -53,17 +53,17 @@ def one_of(given: dict[str, Any]) -> None:
 def own_networks(
     dataset: Any, sources: dict[str, Any], factor: int | None, seed: int, device: str
 ) -> dict[str, list[Any]]:
-    """Return networks by role: of a run, or of one's own, with an untrained one beside each; or those of a folder."""
+    """Return networks by role: those of a run or the user's, each with an untrained one; or those of a folder."""
     from percolab.nn.training.training import load_model
     from percolab.study.measured import TRAINED, UNTRAINED
     from percolab.study.networks import own_network, with_fresh_weights
     from percolab.study.sources import folder
 
     if sources["activations"] is not None:
-        found = folder(sources["activations"]).networks(factor)
-        if TRAINED not in found:
-            raise ValueError(f"manifest.json must have networks of the role {TRAINED!r}, got {list(found)}")
-        return found
+        networks = folder(sources["activations"]).networks(factor)
+        if TRAINED not in networks:
+            raise ValueError(f"manifest.json must have networks of the role {TRAINED!r}, got {list(networks)}")
+        return networks
     if sources["run"] is not None:
         model = load_model(sources["run"], dataset, device=device)
     else:
@@ -74,7 +74,7 @@ def own_networks(
 
 @contextmanager
 def resumable(how: str) -> Iterator[None]:
-    """Leave at Ctrl-C with a line that says how to resume."""
+    """Exit at Ctrl-C with a line that says how to resume."""
     try:
         yield
     except KeyboardInterrupt as stop:
@@ -85,7 +85,7 @@ def resumable(how: str) -> Iterator[None]:
 
 
 def run_in(directory: Path, run: Callable[..., dict[str, Any]], *, quiet: bool, **given: Any) -> dict[str, Any]:
-    """Run an experiment in a directory, showing how far it is; return its numbers."""
+    """Run an experiment in a directory, showing progress; return its numbers."""
     from percolab.ground.progress import bar
 
     with resumable("the same command resumes it"), bar(visible=not quiet) as display:
@@ -288,7 +288,7 @@ def diff(
 
 
 def network_of(place: Path, data: str | None, device: str) -> tuple[Any, Any]:
-    """Return a network and its data: a run on documents has its corpus, one on points needs the dataset's path."""
+    """Return a network and its data: a run on documents has its corpus, a run on points needs the dataset's path."""
     from percolab.nn.training import checkpoint
     from percolab.nn.training.training import load_model
     from percolab.store import finished

@@ -107,7 +107,7 @@ def _document_scores(documents: StoredDocuments, codes: Any) -> list[Any] | None
 
 
 def _beliefs(documents: StoredDocuments, runs: list[Path], points: int) -> Any:
-    """Return what probes read from the networks of runs, and from an untrained one of the first's shape."""
+    """Return the readings of probes from the networks of runs, and from an untrained one of the first one's shape."""
     need_packages()
     from percolab.nn.networks.transformer import Transformer
     from percolab.show.explorer.passages import MOST_DOCUMENTS
@@ -135,7 +135,7 @@ def _predictions(run: Path, dataset: Any) -> Any:
 
 
 def _scores(dataset: Any, codes: Any, rows: Any, min_size: int) -> list[Any]:
-    """Return a score for each hierarchy, of all concepts rather than those told apart: the page shows them all."""
+    """Return a score for each hierarchy, of all concepts and not only of distinct ones: the page shows them all."""
     from percolab.features import score
 
     count = len(getattr(dataset, "factors", (dataset,)))

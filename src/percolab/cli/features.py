@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 #: Methods that make features of activations.
 _METHODS = tuple(name for name, (method, *_) in METHODS.items() if method not in TRUTHFUL)
 SUFFIXES = (".html", ".csv", ".json")
-#: What the table on the terminal shows of a summary.
+#: The numbers of a summary in the table on the terminal.
 PRINTED_MEASURES = (
     "recovery", "chance", "recovered", "purity", "splitting", "absorption_edge", "absorption", "absorption_null", "l0",
     "explained_variance", "cosine", "features", "dead", "dense",
@@ -117,7 +117,7 @@ def score(
 
 
 class Scored(NamedTuple):
-    """What `score` shows: a file by its suffix, values for programs, and text."""
+    """The output of `score`: a file by its suffix, values for programs, and text."""
 
     content: Callable[[str], bytes]
     values: Any
@@ -141,7 +141,7 @@ def _score_codes(path: str, codes: Path, rows: Path | None, settings: dict[str, 
 
 
 def _score_networks(path: str, sources: dict[str, Any], methods: list[str], *, device: str, **settings: Any) -> Scored:
-    """Score methods on the networks of a run, of one's own, or of a folder."""
+    """Score methods on the networks of a run, of the user, or of a folder."""
     need_packages()
     from percolab.benchmark import one_network
     from percolab.ground.progress import bar
@@ -151,7 +151,7 @@ def _score_networks(path: str, sources: dict[str, Any], methods: list[str], *, d
     with bar(label="reading") as display:
         dataset = load_points(path)
         networks = own_networks(dataset, sources, settings["factor"], settings["seed"], device)
-        single = {role: own[0] for role, own in networks.items()}
+        single = {role: members[0] for role, members in networks.items()}
         scores = one_network.compare(dataset, single, methods, device=device, progress=display, **settings)
     values = [{"method": row.method, "network": row.network, **row.score.summary} for row in scores]
     text = f"{aligned(one_network.rows(scores), 2)}\n{one_network.ONE_EACH}"
@@ -287,7 +287,7 @@ def benchmark(
 
 
 def _check(directory: Path) -> None:
-    """Check result files, and print the table that they make."""
+    """Check result files, and print their table."""
     from percolab.benchmark.declaration import BRIEF, table
     from percolab.benchmark.endpoints import tested
     from percolab.benchmark.submissions import REPORT, check

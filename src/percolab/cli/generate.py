@@ -111,12 +111,12 @@ def generate(
             raise ValueError(f"shards must be left out for a superposed world, which is made whole, got {shards}")
         in_shards(recipe, output, {"shards": shards, "sync": not no_sync, **sharding}, overwrite, quiet)
         return
-    made = partial(generation.generate, recipe, threads=threads)
-    make(made, output, overwrite=overwrite, sync=not no_sync, quiet=quiet)
+    maker = partial(generation.generate, recipe, threads=threads)
+    make(maker, output, overwrite=overwrite, sync=not no_sync, quiet=quiet)
 
 
 def _sharding(shards: int | None, options: dict[str, Any]) -> dict[str, Any]:
-    """Return the options of shards that were given; refuse them where there are no shards."""
+    """Return the options of shards that were given; raise if they are given without shards."""
     for option, value in given(options).items() if shards is None else ():
         raise ValueError(f"{option} must be left out unless shards is given, got {value}")
     return given(options)
@@ -125,7 +125,7 @@ def _sharding(shards: int | None, options: dict[str, Any]) -> dict[str, Any]:
 def _ready(
     preset: str | None, file: Path | None, others: dict[str, Any], free: dict[str, Any]
 ) -> Recipe | Superposition:
-    """Return the recipe of a preset or a file, with the options that it leaves free."""
+    """Return the recipe of a preset or a file, changed by the options that it leaves free."""
     if preset is not None and file is not None:
         raise ValueError(f"recipe must be left out with the preset {preset}, got {str(file)!r}")
     name = f"the preset {preset}" if preset is not None else "a recipe"
@@ -143,7 +143,7 @@ def _ready(
 
 
 def _seeds(options: dict[str, int | None], begun: Callable[[], Recipe | None] | None) -> Seeds | None:
-    """Return the seeds of ``--seed``, or else of a run to resume, with those given by name in their place."""
+    """Return the seeds of ``--seed``, or of a run to resume, replaced by the seeds that are given by name."""
     named = given({name: options[f"{name}_seed"] for name in ("graph", "embed", "value")})
     if options["seed"] is not None:
         return replace(Seeds.from_int(options["seed"]), **named)
@@ -157,17 +157,17 @@ def _seeds(options: dict[str, int | None], begun: Callable[[], Recipe | None] | 
 
 
 def make(made_with: Callable[..., AnyDataset], output: str, *, overwrite: bool, sync: bool = True, quiet: bool) -> None:
-    """Make a dataset or a world in memory, write it, and say what it is; `made_with` is given `progress`."""
+    """Make a dataset or a world in memory, write it, and describe it; `made_with` is called with `progress`."""
     from percolab.ground import progress
     from percolab.show import summary
     from percolab.store import commit
 
     commit.check_target(output, overwrite=overwrite)
     with progress.bar(visible=not quiet, label="making") as display:
-        made = made_with(progress=display)
-        commit.save(made, output, overwrite=overwrite, sync=sync, progress=display)
+        dataset = made_with(progress=display)
+        commit.save(dataset, output, overwrite=overwrite, sync=sync, progress=display)
     if not quiet:
-        print(f"{output}: {summary.one_line(summary.summarise(made))}")
+        print(f"{output}: {summary.one_line(summary.summarise(dataset))}")
 
 
 def in_shards(recipe: AnyRecipe, output: str, how: dict[str, Any], overwrite: bool, quiet: bool) -> None:

@@ -232,7 +232,7 @@ def _probe_own(
         networks["trained"] = {factor: networks["trained"]}
     chosen = layers.split(",") if layers else None
     readers = [LatentProbe(min_size=min_size), Separation(min_size=min_size)]
-    found = compare(dataset, {**networks, "raw": None}, readers, layers=chosen, device=device)
-    found.save(output, overwrite=overwrite)
-    print(found.verdict)
-    print(found.contrasts[["contrast", "layer", "reader", "value", "low", "high"]].round(3).to_string(index=False))
+    result = compare(dataset, {**networks, "raw": None}, readers, layers=chosen, device=device)
+    result.save(output, overwrite=overwrite)
+    print(result.verdict)
+    print(result.contrasts[["contrast", "layer", "reader", "value", "low", "high"]].round(3).to_string(index=False))

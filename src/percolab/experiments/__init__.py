@@ -1,4 +1,4 @@
-"""The experiments: a module each, whose last line declares an `EXPERIMENT` of the engine in `percolab.study`.
+"""The experiments: one module each, whose last line declares an `EXPERIMENT` of the engine in `percolab.study`.
 
 A module's docstring is what its page says: title, question, and how it is measured; its functions `options`, `cells`,
 `analyse`, `headline` and `draw` are the experiment's. Beside them are `points` and `responses`, which several share,
@@ -8,4 +8,4 @@ module imports no torch.
 
 #: Experiments on what networks represent.
 REPRESENT = ("trained", "crossed", "relevance", "steering", "edit", "documents", "ownership", "causation")
-FORMERLY = {"dose": "steering"}  #: Names that experiments had before.
+FORMERLY = {"dose": "steering"}  #: Former names of experiments.

@@ -52,15 +52,15 @@ def options(scale: str, seeds: int, training: Any) -> Options:
 
 
 def headline(rows: Sequence[Row], s: Settings[Options]) -> Iterator[Line]:
-    """Return what each reader gives for trained networks, beside a random direction and the other networks."""
+    """Return each reader's measures for trained networks, with a random direction and other networks as controls."""
     for reader, control in CONTROL.items():
         levels = select(rows, part="level", reader=reader, role=TRAINED)
-        for one in levels:
+        for row in levels:
             null = select(levels, measure=control)
-            if one["measure"] != control:
-                yield Line(f"{reader}: {one['measure']}", one, control=null[0], control_words="random direction")
-        for one in select(rows, part="contrast", reader=reader, measure=levels[0]["measure"]) if levels else ():
-            yield Line(f"{reader}, {one['measure']}: {one['contrast']}", one)
+            if row["measure"] != control:
+                yield Line(f"{reader}: {row['measure']}", row, control=null[0], control_words="random direction")
+        for row in select(rows, part="contrast", reader=reader, measure=levels[0]["measure"]) if levels else ():
+            yield Line(f"{reader}, {row['measure']}: {row['contrast']}", row)
     yield from (line for line in documents.headline(rows, s) if line.what.startswith("excess"))
 
 

@@ -39,15 +39,15 @@ from percolab.study.settings import HIERARCHY, Settings
 TARGETS = ("z", "sum")
 NULLS = {"": "all", ", null": "null"}
 RATIO = "log ratio of errors,\nown over others"
-ASSIGNMENTS = 400  #: Draws of the null: which values are taken to be each network's own.
+ASSIGNMENTS = 400  #: Draws of the null: assignments of fresh values as each network's own.
 LEAST_ERROR = 1e-8
 
 
 @dataclass(frozen=True)
 class Options(points.Options):
-    """What this experiment is made from beside data and networks."""
+    """Options of this experiment besides data and networks."""
 
-    fresh: int = 20  #: draws of values that no network has seen; the null takes as many of them as there are networks
+    fresh: int = 20  #: draws of values that no network has seen; the null takes one of them for each network
 
 
 def options(scale: str, seeds: int, training: TrainConfig) -> Options:
@@ -60,7 +60,7 @@ def options(scale: str, seeds: int, training: TrainConfig) -> Options:
 
 
 def own_log_ratio(errors: Floats) -> float:
-    """Return the mean log ratio of the error on own values to that on the others' values.
+    """Return the mean log ratio of the error on a network's own values to the error on other networks' values.
 
     Parameters
     ----------
@@ -70,9 +70,9 @@ def own_log_ratio(errors: Floats) -> float:
     """
     logs = np.log(np.maximum(errors, LEAST_ERROR))
     K = len(logs)
-    own = logs[np.arange(K), np.arange(K)]
-    others = (logs.sum((0, 1)) - own.sum(0)) / (K * (K - 1))
-    return float((own.mean(0) - others).mean())
+    on_own = logs[np.arange(K), np.arange(K)]
+    others = (logs.sum((0, 1)) - on_own.sum(0)) / (K * (K - 1))
+    return float((on_own.mean(0) - others).mean())
 
 
 def own_interval(errors: Floats, blocks: Ints) -> Estimate:
@@ -85,7 +85,7 @@ def own_interval(errors: Floats, blocks: Ints) -> Estimate:
 
 
 def null_band(fresh: Floats) -> Estimate:
-    """Return where the log ratio falls if the values taken to be a network's own are fresh ones.
+    """Return the range of the log ratio if fresh values are taken as a network's own.
 
     Parameters
     ----------
@@ -109,7 +109,7 @@ def null_band(fresh: Floats) -> Estimate:
 
 @dataclass(frozen=True, eq=False)
 class Measured:
-    """What was measured of every latent."""
+    """The measurements of every latent."""
 
     #: of probes; values are those of each network, then fresh ones
     mse: Annotated[Array, ("network", "layer", "target", "values", "latent")]
@@ -121,17 +121,17 @@ class Measured:
 
 
 def draws_of(dataset: Dataset, count: int, draw: int = 0) -> list[tuple[Floats, Floats]]:
-    """Return `count` draws of the latents' values with their y: the dataset's own, then standard normal ones."""
-    forest, made = dataset.forest, [(dataset.latent_z, dataset.y)]
+    """Return `count` draws of the latents' values with their y: the dataset's values, then standard normal ones."""
+    forest, draws = dataset.forest, [(dataset.latent_z, dataset.y)]
     for k in range(1, count):
         rng = np.random.default_rng((k, 4, draw) if draw else (k, 4))
         latent_z, point_z = rng.standard_normal(forest.n_latents), rng.standard_normal(forest.n_points)
-        made.append((latent_z, target_rules.make(Target(), forest, latent_z, point_z)))
-    return made
+        draws.append((latent_z, target_rules.make(Target(), forest, latent_z, point_z)))
+    return draws
 
 
 def train(data: Material) -> Networks:
-    """Train a network on each draw of values, all from the same initial weights, in the same order of rows."""
+    """Train a network on each draw of values, all from the same initial weights and with the same order of rows."""
     s = data.settings
     y = np.stack([y for _, y in draws_of(data.truths[0].dataset, s.seeds, s.draw)])
     return data.train(data.configs[:1] * s.seeds, targets=y)
@@ -157,19 +157,19 @@ def measure(data: Material, networks: Networks) -> Measured:
 
 
 def analyse(s: Settings[Options], results: Results) -> Iterator[Row]:
-    """Return log ratios of errors, own over others, by layer and figure of merit, and where they fall for nothing."""
-    found: Measured = results["measures"]
-    usable = np.isfinite(found.mse).all((0, 1, 2, 3))
-    place, fom = found.place[usable], found.fom[usable]
-    for k, layer in enumerate(found.layers):
+    """Return log ratios of errors, own over others, by layer and figure of merit, and their range under the null."""
+    measured: Measured = results["measures"]
+    usable = np.isfinite(measured.mse).all((0, 1, 2, 3))
+    place, fom = measured.place[usable], measured.fom[usable]
+    for k, layer in enumerate(measured.layers):
         for t, target in enumerate(TARGETS):
-            table = found.mse[:, k, t][:, :, usable].astype(np.float64)
-            own, fresh = table[:, : s.seeds], table[:, s.seeds :]
+            table = measured.mse[:, k, t][:, :, usable].astype(np.float64)
+            on_own, fresh = table[:, : s.seeds], table[:, s.seeds :]
             names = {"layer": layer, "target": target}
-            yield row(own_interval(own, kin(place)), part="all", **names)
+            yield row(own_interval(on_own, kin(place)), part="all", **names)
             yield band(null_band(fresh), part="null", **names)
             for here, where in points.fom_bins(fom):
-                yield row(own_interval(own[:, :, here], kin(place[here])), part="fom", **where, **names)
+                yield row(own_interval(on_own[:, :, here], kin(place[here])), part="fom", **where, **names)
                 yield band(null_band(fresh[:, :, here]), part="fom null", **where, **names)
 
 
@@ -179,11 +179,11 @@ def analyse(s: Settings[Options], results: Results) -> Iterator[Row]:
 def headline(rows: Sequence[Row], s: Settings[Options]) -> Iterator[Line]:
     """Return the log ratios in all layers but the input layer, each with its null."""
     for target in TARGETS:
-        for own in select(rows, part="all", target=target):
-            if own["layer"] != "input":
-                null = select(rows, part="null", target=target, layer=own["layer"])[0]
-                what = f"error on own {target} over others', log ratio, {label(own['layer'])}"
-                yield Line(what, own, -1, 0.0, null, "95% of fresh draws")
+        for ratio in select(rows, part="all", target=target):
+            if ratio["layer"] != "input":
+                null = select(rows, part="null", target=target, layer=ratio["layer"])[0]
+                what = f"error on own {target} over others', log ratio, {label(ratio['layer'])}"
+                yield Line(what, ratio, -1, 0.0, null, "95% of fresh draws")
 
 
 def layers(rows: Sequence[Row], s: Settings[Options]) -> Any:

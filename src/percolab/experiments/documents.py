@@ -50,12 +50,12 @@ CONTRASTS = (OWN_OTHER, TRAINED_UNTRAINED, TRAINED_RAW)
 
 @dataclass(frozen=True)
 class Options:
-    """What this experiment is made from beside data and networks."""
+    """Options of this experiment besides data and networks."""
 
-    readers: tuple[str, ...]  #: the usual ones; the first is what the verdict is about
-    layers: tuple[str, ...]  #: the first is what the verdict is about, and features are made of it alone
+    readers: tuple[str, ...]  #: the usual readers; the verdict is about the first
+    layers: tuple[str, ...]  #: the verdict is about the first, and only the first has features
     documents: int = 2000  #: held-out documents of each lexicon that are read
-    activations: str = ""  #: folder of activations that take the place of networks
+    activations: str = ""  #: folder of activations that replace the networks
 
 
 def options(scale: str, seeds: int, training: Any) -> Options:
@@ -72,7 +72,7 @@ def options(scale: str, seeds: int, training: Any) -> Options:
 
 
 def cells(s: Settings[Options]) -> list[Cell[Any]]:
-    """Return the cells of a draw: the networks, their excess, and what each reader gives."""
+    """Return the cells of a draw: the networks, their excess, and the measures of each reader."""
     made_from, recorded = s.of_networks, s.options.activations
     networks = networks_cell(s, Material.train_by_factor, made_from=made_from)
     reading = []
@@ -82,13 +82,13 @@ def cells(s: Settings[Options]) -> list[Cell[Any]]:
         name, make = "reader-" + re.sub(r"[^\w=.-]+", "-", reader), partial(read, reader)
         given = (partial(of_recorded, make),) if recorded else (make, networks)
         reading.append(cell_of(s, name, Columns, *given, **how))
-    if recorded:  # activations predict nothing, so there is no excess
+    if recorded:  # recorded activations give no predictions, so no excess
         return reading
     return [networks, cell_of(s, "excess", Excess, measure_excess, networks, made_from=made_from), *reading]
 
 
 def layers_read(s: Settings[Options]) -> tuple[str, ...]:
-    """Return the modules that are read: of networks of one's own, those that are named."""
+    """Return the modules that are read: for the user's networks, those that are named."""
     return s.layers or s.options.layers
 
 
@@ -115,20 +115,20 @@ def measure_excess(data: Material, networks: Networks) -> Excess:
         return numbers(excess(model, data.target(k), device=data.here.device))
 
     each = list(enumerate(networks.factors))
-    own = [networks.test[i] or losses(data.model(networks, i), k) for i, k in each]
+    on_own = [networks.test[i] or losses(data.model(networks, i), k) for i, k in each]
     others = [losses(data.model(networks, i), (k + 1) % n_factors(data.data)) for i, k in each]
     fresh = [losses(model, 0) for model in networks.untrained(data.data)]
     return Excess(
-        own=[score["excess"] for score in own],
+        own=[score["excess"] for score in on_own],
         other=[score["excess"] for score in others],
         untrained=[score["excess"] for score in fresh],
-        floor=[score["floor"] for score in own],
+        floor=[score["floor"] for score in on_own],
         seconds=networks.seconds,
     )
 
 
 def read(reader: str, data: Material, networks: Networks | Recorded) -> Columns:
-    """Return what a reader gives for every network, layer and lexicon."""
+    """Return the measures of a reader for every network, layer and lexicon."""
     s = data.settings
     by_lexicon: dict[int | None, list[Any]] = {}
     for i, k in enumerate(networks.factors):
@@ -141,7 +141,7 @@ def read(reader: str, data: Material, networks: Networks | Recorded) -> Columns:
 
 
 def _layers(s: Settings[Options], reader: str) -> list[str]:
-    """Return the layers of a reader: features are made of the first alone."""
+    """Return the layers of a reader: feature methods read only the first."""
     linear = reader.partition("@")[0] in ("beliefs", "separation", "accuracy")
     return list(layers_read(s) if linear else layers_read(s)[:1])
 
@@ -164,11 +164,11 @@ def analyse(s: Settings[Options], results: Results) -> Iterator[Row]:
 
 
 def _measured(s: Settings[Options], results: Results) -> list[Measured]:
-    return [cell for name, kept in results.items() if name.startswith("reader-") for cell in kept.cells(s.draw)]
+    return [cell for name, columns in results.items() if name.startswith("reader-") for cell in columns.cells(s.draw)]
 
 
 def networks(s: Settings[Options], results: Results) -> dict[str, Any]:
-    """Return how many networks there are, and how long their training took."""
+    """Return the number of networks, and the time that their training took."""
     trained = {(cell.trained_on, cell.seed) for cell in _measured(s, results) if cell.role == TRAINED}
     return {"networks": len(trained), "training_seconds": results["excess"].seconds if "excess" in results else 0.0}
 
@@ -202,12 +202,12 @@ def headline(rows: Sequence[Row], s: Settings[Options]) -> Iterator[Line]:
     """Return the contrasts of every reader in the first layer, and the excess of the trained networks."""
     for reader in map(_short, _readers(s)):
         for contrast in CONTRASTS:
-            for one in select(rows, part="contrast", reader=reader, contrast=contrast, layer=layers_read(s)[0]):
-                what = f"{MEASURES.get(one['measure'], one['measure'])} of {reader}, {contrast}, {label(one['layer'])}"
-                yield Line(what, one)
-    for one in select(rows, part="excess"):
-        note = {TRAINED: "own lexicon", OTHER: "the other lexicon's documents"}.get(one["role"], "never trained")
-        yield Line(f"excess over the floor, nats, {one['role']} network", one, note=note)
+            for r in select(rows, part="contrast", reader=reader, contrast=contrast, layer=layers_read(s)[0]):
+                what = f"{MEASURES.get(r['measure'], r['measure'])} of {reader}, {contrast}, {label(r['layer'])}"
+                yield Line(what, r)
+    for r in select(rows, part="excess"):
+        note = {TRAINED: "own lexicon", OTHER: "the other lexicon's documents"}.get(r["role"], "never trained")
+        yield Line(f"excess over the floor, nats, {r['role']} network", r, note=note)
 
 
 def readers(rows: Sequence[Row], s: Settings[Options]) -> Any:
@@ -234,9 +234,9 @@ def separation(rows: Sequence[Row], s: Settings[Options]) -> Any:
 
 
 def _contrasts(rows: Sequence[Row], s: Settings[Options], reader: str, unit: str) -> Any:
-    found = select(rows, part="contrast")
-    series = {name: select(found, contrast=name) for name in CONTRASTS}
-    return by_layer(series, layers_of(found), f"{s.data[0]}: {reader}", unit) if found else None
+    chosen = select(rows, part="contrast")
+    series = {name: select(chosen, contrast=name) for name in CONTRASTS}
+    return by_layer(series, layers_of(chosen), f"{s.data[0]}: {reader}", unit) if chosen else None
 
 
 training, draw = corpus_training, drawn_by(readers, beliefs, separation)

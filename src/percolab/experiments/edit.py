@@ -41,16 +41,16 @@ from percolab.study.pictures import by_layer, drawn_by
 from percolab.study.settings import HIERARCHY, Settings
 
 SHARES = (1 / 200, 1 / 4)  #: An edited latent has from the first to the second of these shares of all rows.
-SLOPE_ROWS = 4096  #: Samples that the mean slope of the prediction is taken over.
+SLOPE_ROWS = 4096  #: Number of samples for the mean slope of the prediction.
 
 
 @dataclass(frozen=True)
 class Options:
-    """What this experiment is made from beside data and networks."""
+    """Options of this experiment besides data and networks."""
 
-    latents: int = 16  #: latents whose value is edited, and retrainings without an edit
+    latents: int = 16  #: number of edited latents, and of retrainings without an edit
     retraining: int = 40  #: epochs of training after an edit
-    #: what an edit adds to a value: y changes by this over the root of the number of latents above a point
+    #: added to a value by an edit: y changes by this over the root of the number of latents above a point
     change: float = 8.0
 
 
@@ -63,7 +63,7 @@ def options(scale: str, seeds: int, training: TrainConfig) -> Options:
 
 
 def shared_cosine(vectors: Floats) -> float:
-    """Return the mean cosine of all pairs of (L, w) vectors: 1 if they point the same way, 0 if they share nothing."""
+    """Return the mean cosine of all pairs of (L, w) vectors: 1 for equal directions, 0 for unrelated ones."""
     length = np.linalg.norm(vectors, axis=1, keepdims=True)
     unit = vectors / np.where(length > 0, length, 1)
     L = len(unit)
@@ -71,7 +71,7 @@ def shared_cosine(vectors: Floats) -> float:
 
 
 def without(vectors: Floats, direction: Floats) -> Floats:
-    """Return (…, w) vectors without their part along a direction (w,)."""
+    """Return (…, w) vectors without their component along a direction (w,)."""
     unit = direction / np.linalg.norm(direction)
     return vectors - (vectors @ unit)[..., None] * unit
 
@@ -91,14 +91,14 @@ def shared_interval(vectors: Floats) -> Estimate:
 
 @dataclass(frozen=True, eq=False)
 class Measured:
-    """By how much edits move activations and predictions."""
+    """The changes of activations and predictions by edits."""
 
     edit: Array  #: (S, layers, L, w) the change of activations by each edit
     null: Array  #: (S, layers, L / 2, w) the same without an edit
     slope: Array  #: (S, layers, w) mean gradient of the prediction
     inside: Annotated[Array, ("seed", "latent")]  #: change of the prediction on the latent's own samples
     outside: Annotated[Array, ("seed", "latent")]  #: size of the change on all others
-    law: Annotated[Array, ("latent",)]  #: what the change inside should be
+    law: Annotated[Array, ("latent",)]  #: the exact change inside
     layers: list[str]
     latents: list[int]
     training: dict[str, Any]
@@ -130,14 +130,14 @@ def _edited(dataset: Dataset, latent: Any, change: float) -> Floats:
 
 
 def cells(s: Settings[Options]) -> list[Cell[Any]]:
-    """Return three cells: networks, their continuations, and what is measured of both."""
+    """Return three cells: networks, their continuations, and the measurements on both."""
     networks = networks_cell(s, Material.train)
     edited = networks_cell(s, retrain, networks, name="edited")
     return [networks, edited, cell_of(s, "measures", Measured, measure, networks, edited)]
 
 
 def retrain(data: Material, networks: Networks) -> Networks:
-    """Go on from each network with each latent's value changed, and with none changed.
+    """Continue training each network with each latent's value changed, and with none changed.
 
     The edits and one continuation without have the same order of rows, that of the seed; as many others without an
     edit as there are latents have orders of their own.
@@ -157,13 +157,13 @@ def retrain(data: Material, networks: Networks) -> Networks:
 
 
 def measure(data: Material, networks: Networks, edited: Networks) -> Measured:
-    """Measure by how much edits move activations and predictions of the latents' own samples, and of all others."""
+    """Measure the changes of activations and predictions by edits, on the latent's samples and on all others."""
     s, dataset, forest = data.settings, data.truths[0].dataset, data.truths[0].forest
     latents = edited_latents(forest, s.options.latents)
     names = streams(data.model(networks))
-    each, own = 2 * latents.size + 1, range(latents.size)
+    each, indices = 2 * latents.size + 1, range(latents.size)
     spans = [forest.points_of(int(i)) for i in latents]
-    found: dict[str, list[Any]] = {"edit": [], "null": [], "slope": [], "inside": [], "outside": []}
+    columns: dict[str, list[Any]] = {"edit": [], "null": [], "slope": [], "inside": [], "outside": []}
     means: list[list[Floats]] = []
     predictions: list[Floats] = []
     for m, _, model in data.looks(edited, (edited.last,)):
@@ -173,26 +173,26 @@ def measure(data: Material, networks: Networks, edited: Networks) -> Measured:
         if len(means) < each:
             continue
         edits, plain, others = means[: latents.size], means[latents.size], means[latents.size + 1 :]
-        found["edit"].append([[edits[i][k][i] - plain[k][i] for i in own] for k in range(len(names))])
-        # Two continuations with other orders, and none of them twice, so that nulls of two latents are independent.
+        columns["edit"].append([[edits[i][k][i] - plain[k][i] for i in indices] for k in range(len(names))])
+        # Two continuations with different orders, none used twice, so that nulls of two latents are independent.
         pairs = [(2 * i, 2 * i + 1) for i in range(latents.size // 2)]
         null = [[others[a][k][i] - others[b][k][i] for i, (a, b) in enumerate(pairs)] for k in range(len(names))]
-        found["null"].append(null)
+        columns["null"].append(null)
         base = data.model(networks, m // each)
-        found["slope"].append([mean_slope(base, name, data.inputs) for name in names])
-        moved = [predictions[i] - predictions[latents.size] for i in own]
-        found["inside"].append([moved[i][spans[i]].mean() for i in own])
-        found["outside"].append([np.abs(np.delete(moved[i], spans[i])).mean() for i in own])
+        columns["slope"].append([mean_slope(base, name, data.inputs) for name in names])
+        moved = [predictions[i] - predictions[latents.size] for i in indices]
+        columns["inside"].append([moved[i][spans[i]].mean() for i in indices])
+        columns["outside"].append([np.abs(np.delete(moved[i], spans[i])).mean() for i in indices])
         means, predictions = [], []
     law = [float((_edited(dataset, i, s.options.change) - dataset.y)[forest.points_of(int(i))].mean()) for i in latents]
     return Measured(
-        **{name: np.array(values, np.float32) for name, values in found.items()}, law=np.array(law), layers=names,
+        **{name: np.array(values, np.float32) for name, values in columns.items()}, law=np.array(law), layers=names,
         latents=latents.tolist(), training={**networks.scores, "networks": len(networks) + len(edited)},
     )  # fmt: skip
 
 
 def _contrasts(A: torch.Tensor, forest: Forest, latents: Ints) -> Floats:
-    """Return (L, w): the mean of each latent's rows, less that of all others."""
+    """Return (L, w): the mean over each latent's rows less the mean over all other rows."""
     total, n = A.double().sum(0), len(A)
     parts = []
     for latent in latents:
@@ -204,7 +204,7 @@ def _contrasts(A: torch.Tensor, forest: Forest, latents: Ints) -> Floats:
 
 
 def mean_slope(model: ResidualMLP, layer: str, X: torch.Tensor) -> Floats:
-    """Return (w,) the mean gradient of the prediction by the residual stream after a layer, over some samples."""
+    """Return (w,) the mean gradient of the prediction with respect to the residual stream after a layer."""
     some = X[:: max(1, len(X) // SLOPE_ROWS)]
     h = activations(model, some, [layer], device=X.device)[layer].requires_grad_()
     forward_from(model, layer, h).sum().backward()
@@ -216,25 +216,25 @@ def mean_slope(model: ResidualMLP, layer: str, X: torch.Tensor) -> Floats:
 
 
 def analyse(s: Settings[Options], results: Results) -> Iterator[Row]:
-    """Return how much of a direction edits share, with and without that of the prediction's slope, and the null."""
-    found: Measured = results["measures"]
-    for k, layer in enumerate(found.layers):
-        slope = found.slope[:, k].astype(np.float64)
-        for case, moved in (("edit", found.edit), ("null", found.null)):
+    """Return how much of a direction edits share, with and without the slope of the prediction, and the null."""
+    measured: Measured = results["measures"]
+    for k, layer in enumerate(measured.layers):
+        slope = measured.slope[:, k].astype(np.float64)
+        for case, moved in (("edit", measured.edit), ("null", measured.null)):
             vectors = moved[:, k].astype(np.float64)
-            rest = np.stack([without(own, along) for own, along in zip(vectors, slope, strict=True)])
+            rest = np.stack([without(change, along) for change, along in zip(vectors, slope, strict=True)])
             yield row(shared_interval(vectors), measure="shared cosine", case=case, layer=layer)
             yield row(shared_interval(rest), measure="shared cosine, rest", case=case, layer=layer)
             yield row(_along(vectors, slope), measure="cosine with the slope", case=case, layer=layer)
-    inside, outside = found.inside.astype(np.float64), found.outside.astype(np.float64)
+    inside, outside = measured.inside.astype(np.float64), measured.outside.astype(np.float64)
     each = np.arange(inside.shape[1])  # edited latents are disjoint: each is a block
-    learned, _ = response_line(found.law, inside, each)
+    learned, _ = response_line(measured.law, inside, each)
     yield row(learned, measure="learned")
     yield row(leakage(np.abs(inside), outside, each), measure="leakage")
 
 
 def networks(s: Settings[Options], results: Results) -> dict[str, Any]:
-    """Return the scores of the networks, and which latents were edited."""
+    """Return the scores of the networks, and the edited latents."""
     return {**results["measures"].training, "edited": results["measures"].latents}
 
 
@@ -250,18 +250,18 @@ def _along(vectors: Floats, slope: Floats) -> Estimate:
 
 
 def headline(rows: Sequence[Row], s: Settings[Options]) -> Iterator[Line]:
-    """Return how well edits were learned, and what they share in every layer."""
+    """Return how well edits were learned, and the direction that they share in every layer."""
     learned, leak = (select(rows, measure=name)[0] for name in ("learned", "leakage"))
     yield Line("change of the prediction on the edited latent, over what the law says", learned)
     yield Line("size of the change elsewhere, over that on the latent", leak, -1, 1.0)
-    for measured, words in SHARED.items():
-        for own in select(rows, measure=measured, case="edit"):
-            null = select(rows, measure=measured, case="null", layer=own["layer"])[0]
-            yield Line(f"{words}, {label(own['layer'])}", own, 1, 0.0, null, "no change")
+    for measured, what in SHARED.items():
+        for cosine in select(rows, measure=measured, case="edit"):
+            null = select(rows, measure=measured, case="null", layer=cosine["layer"])[0]
+            yield Line(f"{what}, {label(cosine['layer'])}", cosine, 1, 0.0, null, "no change")
 
 
 SHARED = {"shared cosine": "shared cosine", "shared cosine, rest": "shared cosine, slope taken out"}
-CASES = (("edits", "edit", ""), ("no change", "null", " (null)"))  #: Words, case, and what marks a null.
+CASES = (("edits", "edit", ""), ("no change", "null", " (null)"))  #: Text, case, and the mark of a null.
 
 
 def shared(rows: Sequence[Row], s: Settings[Options]) -> Any:
@@ -270,8 +270,8 @@ def shared(rows: Sequence[Row], s: Settings[Options]) -> Any:
     As they are, and without the part along the slope of the prediction.
     """
     series = {
-        f"{words}{taken}{null}": select(rows, measure=f"shared cosine{rest}", case=case)
-        for words, case, null in CASES
+        f"{what}{taken}{null}": select(rows, measure=f"shared cosine{rest}", case=case)
+        for what, case, null in CASES
         for taken, rest in (("", ""), (", slope taken out", ", rest"))
     }
     title = f"{s.data[0]}: directions that edits share"
@@ -280,8 +280,8 @@ def shared(rows: Sequence[Row], s: Settings[Options]) -> Any:
 
 def slope(rows: Sequence[Row], s: Settings[Options]) -> Any:
     """Mean cosine of the changes with the slope of the prediction."""
-    own = select(rows, measure="cosine with the slope")
-    series = {f"{words}{null}": select(own, case=case) for words, case, null in CASES}
+    cosines = select(rows, measure="cosine with the slope")
+    series = {f"{what}{null}": select(cosines, case=case) for what, case, null in CASES}
     title = f"{s.data[0]}: along the slope of the prediction"
     return by_layer(series, layers_of(rows), title, "mean cosine with the slope")
 

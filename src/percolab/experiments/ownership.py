@@ -47,7 +47,7 @@ KNOWN = {SWAP: ((0,), (1,)), TUNED: ((0,), (0, 1)), RESEEDED: ((0,), (0,))}
 
 @dataclass(frozen=True)
 class Options:
-    """What this experiment is made from beside data and networks."""
+    """Options of this experiment besides data and networks."""
 
     layer: str
     method: str  #: the crosscoder
@@ -88,7 +88,7 @@ class Owned:
 
 
 def cells(s: Settings[Options]) -> list[Cell[Any]]:
-    """Return the cells of a draw: networks, those trained further, and the concepts of all pairs."""
+    """Return the cells of a draw: networks, networks trained further, and the concepts of all pairs."""
     networks = networks_cell(s, Material.train_by_factor, made_from=s.of_networks)
     further = networks_cell(s, tune, networks, name="tuned", made_from=s.of_networks)
     return [networks, further, cell_of(s, "pairs", Owned, measure, networks, further)]
@@ -106,9 +106,9 @@ def _of_lexicon(networks: Networks, k: int, corpus: AnyData) -> list[Any]:
 def measure(data: Material, networks: Networks, further: Networks) -> Owned:
     """Return the concepts of all pairs, with the shares of their features."""
     tables = []
-    for pair, seed, found in _differences(data, networks, further):
-        assert found.concepts is not None
-        tables.append(found.concepts.assign(pair=pair, seed=seed))
+    for pair, seed, difference in _differences(data, networks, further):
+        assert difference.concepts is not None
+        tables.append(difference.concepts.assign(pair=pair, seed=seed))
     table = pandas.concat(tables, ignore_index=True)
     lists = {name: table[name].tolist() for name in ("pair", "seed", "owner", "said", "lexicon", "latent")}
     return Owned(**lists, f1=table["f1"].to_numpy(np.float64), share=table["share"].to_numpy(np.float64))
@@ -140,18 +140,18 @@ def _differences(data: Material, networks: Networks, further: Networks) -> Itera
 
 
 def analyse(s: Settings[Options], results: Results) -> Iterator[Row]:
-    """Return AUCs, misattributed shares and the part of concepts that is matched, by pair."""
+    """Return AUCs, misattributed shares and the share of matched concepts, by pair."""
     table = results["pairs"].table
     matched = table[table["f1"] > MATCHED]
     null = matched[matched["pair"] == RESEEDED]
     for pair in PAIRS:
         measures: dict[str, list[float]] = {"matched": [], "misattributed": [], "auc": [], "auc over reseeded": []}
         for seed in sorted(set(table["seed"][table["pair"] == pair])):
-            every, own = (part[(part["pair"] == pair) & (part["seed"] == seed)] for part in (table, matched))
-            measures["matched"].append(len(own) / len(every))
-            measures["misattributed"].append(misattributed_share(own))
-            measures["auc"].append(owner_auc(own))
-            both = pandas.concat([own[own["owner"] != BOTH], null])
+            every, chosen = (part[(part["pair"] == pair) & (part["seed"] == seed)] for part in (table, matched))
+            measures["matched"].append(len(chosen) / len(every))
+            measures["misattributed"].append(misattributed_share(chosen))
+            measures["auc"].append(owner_auc(chosen))
+            both = pandas.concat([chosen[chosen["owner"] != BOTH], null])
             one_sided = (both["share"] - 0.5).abs().to_numpy()
             measures["auc over reseeded"].append(auc(one_sided, np.flatnonzero(both["owner"] != BOTH)))
         for measure_name, values in measures.items():
@@ -160,30 +160,30 @@ def analyse(s: Settings[Options], results: Results) -> Iterator[Row]:
 
 
 def networks(s: Settings[Options], results: Results) -> dict[str, Any]:
-    """Return how many networks there are."""
+    """Return the number of networks."""
     return {"networks": 3 * s.seeds}
 
 
 def headline(rows: Sequence[Row], s: Settings[Options]) -> Iterator[Line]:
-    """Return the AUCs, and the misattributed shares beside that of the reseeded pair."""
+    """Return the AUCs, and the misattributed shares with that of the reseeded pair as control."""
     for pair in (SWAP, TUNED):
         for name in ("auc", "auc over reseeded"):
-            for one in select(rows, pair=pair, measure=name):
-                words = "AUC of owners" if name == "auc" else "AUC of one-sidedness over the reseeded pair"
-                yield Line(f"{pair}: {words}", one, nothing=0.5, note="0.5 by chance")
+            for estimate in select(rows, pair=pair, measure=name):
+                what = "AUC of owners" if name == "auc" else "AUC of one-sidedness over the reseeded pair"
+                yield Line(f"{pair}: {what}", estimate, nothing=0.5, note="0.5 by chance")
     null = select(rows, pair=RESEEDED, measure="misattributed")
     for pair in (SWAP, TUNED):
-        for one in select(rows, pair=pair, measure="misattributed"):
+        for estimate in select(rows, pair=pair, measure="misattributed"):
             control = null[0] if null else None
-            yield Line(f"{pair}: misattributed concepts", one, control=control, control_words=RESEEDED)
+            yield Line(f"{pair}: misattributed concepts", estimate, control=control, control_words=RESEEDED)
     for pair in PAIRS:
-        for one in select(rows, pair=pair, measure="matched"):
-            yield Line(f"{pair}: concepts that a feature matches", one, note="F1 above 0.5")
+        for estimate in select(rows, pair=pair, measure="matched"):
+            yield Line(f"{pair}: concepts that a feature matches", estimate, note="F1 above 0.5")
 
 
-def details(found: Sequence[Found], s: Settings[Options]) -> Details:
+def details(analyses: Sequence[Found], s: Settings[Options]) -> Details:
     """Draw the share of every matched concept, by pair and owner."""
-    tables = [one.results["pairs"].table.assign(draw=draw) for draw, one in enumerate(found)]
+    tables = [analysis.results["pairs"].table.assign(draw=draw) for draw, analysis in enumerate(analyses)]
     table = pandas.concat([table[table["f1"] > MATCHED] for table in tables], ignore_index=True)
     with style.sheet():
         figure = style.new_figure(6.4, 4.6)
@@ -192,8 +192,8 @@ def details(found: Sequence[Found], s: Settings[Options]) -> Details:
             axes.set_title(pair, loc="left")
             axes.grid(axis="x")
         axes.set_xlabel("share of the second network in the decoder of the feature that matches")
-    words = "One dot per matched concept, at the share of its feature, by its true owner. A right share is 0, 1/2 or 1."
-    return Details([], {}, {"shares": Picture(figure, words)}, {"tables/concepts": table})
+    text = "One dot per matched concept, at the share of its feature, by its true owner. A right share is 0, 1/2 or 1."
+    return Details([], {}, {"shares": Picture(figure, text)}, {"tables/concepts": table})
 
 
 training = corpus_training

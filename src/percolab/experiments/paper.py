@@ -50,7 +50,7 @@ from percolab.study.settings import HIERARCHY, Settings, network_seeds
 
 @dataclass(frozen=True)
 class Options:
-    """What this experiment is made from beside data and networks."""
+    """Options of this experiment besides data and networks."""
 
     probing: ProbeConfig
     fit_from: float = FITTED_FOM  #: FOM from which the second power law is fitted
@@ -58,19 +58,19 @@ class Options:
 
 
 def options(scale: str, seeds: int, training: TrainConfig) -> Options:
-    """Return the options of a scale; the paper's training on multi-cluster data has a shorter one beside it."""
+    """Return the options of a scale; the paper's training on multi-cluster data is compared with a shorter one."""
     if scale == "small":
         return Options(ProbeConfig(depths=tuple(range(0, 201, 20)), min_latent_size=50, subtree_alphas=(1.0, 1e3, 1e5)))
     return Options(ProbeConfig(draws=10), shorter=400 if training.epochs == 2500 else None)
 
 
 def seeds_of(s: Settings[Options]) -> list[int]:
-    """Return the seeds of the networks, of which the first is the paper's."""
+    """Return the seeds of the networks; the first is the paper's."""
     return network_seeds(s.seeds, s.draw, s.training.seed)
 
 
 def sources_of(s: Settings[Options]) -> list[Source]:
-    """Return everything that is probed: the input, random features, untrained and trained networks."""
+    """Return all sources of probed representations: the input, random features, untrained and trained networks."""
     return listed(seeds_of(s), UNTRAINED)
 
 
@@ -79,14 +79,14 @@ def sources_of(s: Settings[Options]) -> list[Source]:
 
 @dataclass(frozen=True, eq=False)
 class Summary:
-    """What `percolab.show.summary` says of the dataset."""
+    """The summary of the dataset by `percolab.show.summary`."""
 
     values: dict[str, Any]
 
 
 @dataclass(frozen=True, eq=False)
 class Baselines:
-    """How well each baseline predicts y."""
+    """The score of each baseline on y."""
 
     scores: dict[str, RegressionScore]
 
@@ -105,18 +105,18 @@ class Strength:
 
 @dataclass(frozen=True, eq=False)
 class Power:
-    """What probes of held-out subtrees detect; no strengths where no subtree can be held out."""
+    """The detection of planted signals by probes of held-out subtrees; no strengths if no subtree can be held out."""
 
     representation: str  #: where signals were planted
     strengths: list[Strength] = field(default_factory=list)
     threshold: float = np.nan
-    #: of values that were not planted: low end, median and high end of errors
+    #: errors for values that were not planted: low end, median and high end
     null: list[float] = field(default_factory=list)
     depths: list[int] = field(default_factory=list)
     width: int = 0
 
     def to_dict(self) -> dict[str, Any]:
-        """Return it as plain values."""
+        """Return the power as plain values."""
         return asdict(self) if self.strengths else {"representation": self.representation}
 
 
@@ -141,18 +141,18 @@ class Probed:
         return cls(arrays, {errors.protocol: [list(c) for c in errors.columns] for errors in found}, list(skipped))
 
     def errors(self, protocol: str) -> ProbeErrors | None:
-        """Return the errors of a protocol, None where the data cannot be held out so."""
+        """Return the errors of a protocol; None if the protocol is not possible for the data."""
         if protocol not in self.columns:
             return None
-        given: dict[str, Any] = {"squared": {}, "alpha": {}}
+        values: dict[str, Any] = {"squared": {}, "alpha": {}}
         for key, value in self.arrays.items():
             kind, name, *rest = key.split("/", 2)
             if kind == protocol and rest:
-                given[name][rest[0]] = value.astype(np.float64)
+                values[name][rest[0]] = value.astype(np.float64)
             elif kind == protocol:
-                given[name] = value
+                values[name] = value
         columns = tuple((str(target), int(draw)) for target, draw in self.columns[protocol])
-        return ProbeErrors(protocol, columns, **given)
+        return ProbeErrors(protocol, columns, **values)
 
     def tidy(self) -> pandas.DataFrame:
         """Return the error of every latent, by protocol, representation, target and draw of values."""
@@ -195,13 +195,13 @@ def _train(data: Material, epochs: int | None = None) -> Networks:
 
 
 def _probe(source: Source, data: Material, networks: Networks) -> Probed:
-    found = _prober(data.settings, data.device).run(_sources(data, networks).representations(source))
-    return Probed.of(found.errors, found.skipped)
+    probes = _prober(data.settings, data.device).run(_sources(data, networks).representations(source))
+    return Probed.of(probes.errors, probes.skipped)
 
 
 @lru_cache(maxsize=1)
 def _prober(s: Settings[Options], device: torch.device) -> Prober:
-    """Return what the probes of all sources share."""
+    """Return the prober of the dataset, which the probes of all sources share."""
     return Prober(Material(s).dataset, s.options.probing, device=device)
 
 
@@ -211,7 +211,7 @@ def _sources(data: Material, networks: Networks) -> Sources:
 
 
 def _power(data: Material, networks: Networks) -> Power:
-    """Plant signals in the last block of the first network, and look for them."""
+    """Plant signals in the last block of the first network, and probe for them."""
     first = next(source for source in sources_of(data.settings) if source.kind == controls.TRAINED)
     recorded = _sources(data, networks).representations(first)
     name = paper_findings.blocks(recorded, "residual")[-1]
@@ -221,7 +221,7 @@ def _power(data: Material, networks: Networks) -> Power:
 
 
 def _check(data: Material, *probed: Probed) -> Findings:
-    """Check the paper's findings, beside the controls."""
+    """Check the paper's findings, and the same for the controls."""
     s = data.settings
     measured = paper_figures.measures(data.truths[0].forest, by_kind(s, probed, "random"))
     how: dict[str, Any] = {"fit_from": s.options.fit_from, "multi_cluster": s.data[0] == "multi-cluster"}
@@ -234,20 +234,20 @@ def _check(data: Material, *probed: Probed) -> Findings:
 
 
 def by_kind(s: Settings[Options], probed: Sequence[Probed], protocol: str) -> ByKind:
-    """Return the errors of everything that was probed, by kind; nothing where the data cannot be held out so."""
-    found: dict[str, list[ProbeErrors]] = {}
-    for source, own in zip(sources_of(s), probed, strict=True):
-        errors = own.errors(protocol)
+    """Return the errors of all sources, by kind; nothing if the protocol is not possible for the data."""
+    grouped: dict[str, list[ProbeErrors]] = {}
+    for source, probes in zip(sources_of(s), probed, strict=True):
+        errors = probes.errors(protocol)
         if errors is not None:
-            found.setdefault(source.kind, []).append(errors)
-    return found
+            grouped.setdefault(source.kind, []).append(errors)
+    return grouped
 
 
 # ---------------------------------------------------------------------- estimates
 
 
 def by_protocol(s: Settings[Options], results: Results) -> dict[str, ByKind]:
-    """Return the errors of everything that was probed, by protocol and kind."""
+    """Return the errors of all sources, by protocol and kind."""
     probed = [results[f"probes/{source}"] for source in sources_of(s)]
     return {protocol: by_kind(s, probed, protocol) for protocol in ("random", "subtree")}
 
@@ -271,21 +271,21 @@ def networks(s: Settings[Options], results: Results) -> dict[str, Any]:
 
 
 def headline(rows: Sequence[Row], s: Settings[Options]) -> list[Line]:
-    """Return how much easier z is to read from trained networks than from those that they started as."""
+    """Return how much easier z is to read from trained networks than from the same networks before training."""
     return [
-        Line(f"error on z, trained over untrained, {label(own['layer'])}", own, -1, 1.0, note="1 before training")
-        for own in select(rows, part="controls, over untrained", target="z")
-        if own["layer"] != "input"
+        Line(f"error on z, trained over untrained, {label(ratio['layer'])}", ratio, -1, 1.0, note="1 before training")
+        for ratio in select(rows, part="controls, over untrained", target="z")
+        if ratio["layer"] != "input"
     ]
 
 
 # ---------------------------------------------------------------------- page
 
 
-def details(found: Sequence[Found], s: Settings[Options]) -> Details:
+def details(analyses: Sequence[Found], s: Settings[Options]) -> Details:
     """Return the paper's Table 1, findings and figures, of the first draw of the data."""
-    rows, results, kinds = found[0].rows, found[0].results, by_protocol(s, found[0].results)
-    checked: list[Findings] = [one.results["findings"] for one in found]
+    rows, results, kinds = analyses[0].rows, analyses[0].results, by_protocol(s, analyses[0].results)
+    checked: list[Findings] = [analysis.results["findings"] for analysis in analyses]
     values: dict[str, Any] = {
         "experiment": s.data[0],
         "seeds": seeds_of(s),
@@ -314,7 +314,7 @@ def details(found: Sequence[Found], s: Settings[Options]) -> Details:
 
 
 def _scores(networks: Networks) -> dict[str, Any]:
-    """Return how networks were trained, and their scores with means over them."""
+    """Return the training configuration of networks, and their scores with means over networks."""
     members = {"test": networks.test, "validation": networks.validation}
     means = {
         part: {measure: asdict(over_seeds([score[measure] for score in scores])) for measure in scores[0]}
@@ -340,12 +340,12 @@ def _pictures(
         "power": paper_figures.power(values["power"], values["held_out"], _title(s)),
         "training": paper_figures.training(_history(results["training"]), shorter, levels, _title(s)),
     }
-    words = {name: caption(getattr(paper_figures, name), fit_from=s.options.fit_from) for name in drawn}
-    return {name: Picture(figure, words[name]) for name, figure in drawn.items()}
+    captions = {name: caption(getattr(paper_figures, name), fit_from=s.options.fit_from) for name in drawn}
+    return {name: Picture(figure, captions[name]) for name, figure in drawn.items()}
 
 
 def _history(networks: Networks) -> pandas.DataFrame:
-    """Return losses and scores by epoch, all networks below each other."""
+    """Return losses and scores by epoch, with the networks one below the other."""
     columns = {name: values.ravel() for name, values in networks.history.items()}
     epochs = len(networks.history["epoch"][0])
     return pandas.DataFrame({**columns, "seed": np.repeat(networks.seeds, epochs)})

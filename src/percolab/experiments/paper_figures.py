@@ -100,14 +100,14 @@ def _by_fom(measured: Mapping[str, Measured], title: str, fit_from: float | None
         for column, kind in enumerate(kinds):
             _fom_column(list(grid[:, column]), measured[kind], bins[kind], fit_from)
             networks = len(measured[kind].mse)
-            words = f"random features ({networks} draws)" if kind == RANDOM else f"{kind} networks ({networks})"
-            grid[0, column].set_title(words, loc="left", color=GREY)
+            heading = f"random features ({networks} draws)" if kind == RANDOM else f"{kind} networks ({networks})"
+            grid[0, column].set_title(heading, loc="left", color=GREY)
             grid[2, column].set_xlabel(r"FOM $= s_\mathrm{latent} / \sqrt{s_\mathrm{cluster}}$")
         for row, shown, highest in ((1, "ratio", 2.0), (2, "own", 3.0)):
-            tops = [np.nanmax(own[name][f"{shown}_q75"]) for own in bins.values() for name in _series(own)]
+            tops = [np.nanmax(stats[name][f"{shown}_q75"]) for stats in bins.values() for name in _series(stats)]
             grid[row, 0].set_ylim(0, max(1.15, min(highest, 1.05 * float(max(tops)))))
         bottom, top = grid[0, 0].get_ylim()
-        grid[0, 0].set_ylim(bottom, top * (top / bottom) ** 0.2)  # room for the slopes
+        grid[0, 0].set_ylim(bottom, top * (top / bottom) ** 0.2)  # leaves room for the slopes
         grid[0, 0].set_ylabel("MSE of a latent")
         grid[1, 0].set_ylabel("MSE / MSE on\nraw input")
         grid[2, 0].set_ylabel("MSE / MSE on\nfresh values")
@@ -117,7 +117,7 @@ def _by_fom(measured: Mapping[str, Measured], title: str, fit_from: float | None
 
 
 def _legend_of_streams(figure: Figure, axes: Axes) -> None:
-    """Put a legend below, in which the two streams stand below each other."""
+    """Put a legend below the figure, with the two streams one below the other."""
     from matplotlib.lines import Line2D
 
     by_name = dict(zip(*reversed(axes.get_legend_handles_labels()), strict=True))
@@ -130,7 +130,7 @@ def _legend_of_streams(figure: Figure, axes: Axes) -> None:
 
 
 def _streams(names: Iterable[str]) -> list[tuple[str, str, str, list[str]]]:
-    """Return part, marker, line and names of the two streams; of random features, the narrow and the wide ones."""
+    """Return part, marker, line and names of the two streams; for random features, the narrow and the wide ones."""
     known = list(names)
     random = sorted((name for name in known if name.startswith("random.")), key=lambda name: int(name[7:]))
     if random:
@@ -143,18 +143,18 @@ def _series(bins: Mapping[str, Any]) -> list[str]:
 
 
 def _fom_column(panels: Sequence[Axes], measured: Measured, bins: Mapping[str, Any], fit_from: float | None) -> None:
-    main, ratio, own = panels
+    main, ratio, fresh = panels
     streams = _streams(bins)
     count = len(streams[0][3])
     fom = bins["FOM"]
     _bars(main, fom, bins[RAW], "MSE", 1.0, INK, "D", True, label(RAW))
     for at, (part, marker, line, names) in enumerate(streams):
         for i, name in enumerate(names):
-            # Side by side: markers of one bin would hide each other.
+            # Side by side, since markers of one bin would hide each other.
             shift = 1.11 ** (at * count + i - count + 0.5 + (0.6 if at else -0.6))
             colour = INK if name.startswith("random.") else PALETTE[i % len(PALETTE)]
             look = (shift, colour, marker, part == "residual", label(name).replace(" stream", ""))
-            for axes, column in ((main, "MSE"), (ratio, "ratio"), (own, "own")):
+            for axes, column in ((main, "MSE"), (ratio, "ratio"), (fresh, "own")):
                 if column in bins[name]:
                     _bars(axes, fom, bins[name], column, *look)
         if blocks(names, part):
@@ -162,11 +162,11 @@ def _fom_column(panels: Sequence[Axes], measured: Measured, bins: Mapping[str, A
     widest = bins[streams[-1][3][-1]]
     if "permuted" in widest:
         main.plot(fom, widest["permuted"], "x", color=GREY, markersize=5, label="permuted targets")
-    for axes in (ratio, own):
+    for axes in (ratio, fresh):
         axes.axhline(1, color=INK, linewidth=1)
     main.set_xscale("log")
     main.set_yscale("log")
-    # Above the axes, so that it meets neither markers nor another number.
+    # Above the axes, so that the text overlaps neither markers nor another number.
     for x, n in zip(fom, bins["n"], strict=True):
         ratio.annotate(
             f"{n:,}", (x, 1), xycoords=("data", "axes fraction"), xytext=(0, 2), textcoords="offset points",
@@ -196,7 +196,7 @@ def _draw_fits(
     axes: Axes, measured: Measured, name: str, line: str, colour: str, part: str, fit_from: float | None
 ) -> None:
     """Draw the power law of all latents and of those above `fit_from`, with slopes and their intervals."""
-    words = []
+    notes = []
     for least in (0.0, *([fit_from] if fit_from else [])):
         fit = power_laws(measured, name, least)
         slope, intercept = fit["slope"], fit["intercept"]
@@ -207,9 +207,9 @@ def _draw_fits(
         width = 2.6 if least else 1.2
         axes.plot(x, 10**intercept.value * x**slope.value, line, color=colour, linewidth=width, label=text, zorder=1.5)
         above = f", above {least:g}" if least else ""
-        words.append(rf"{part}{above}: FOM$^{{{slope.value:.2f}}}$ ({slope.low:.2f} to {slope.high:.2f})")
+        notes.append(rf"{part}{above}: FOM$^{{{slope.value:.2f}}}$ ({slope.low:.2f} to {slope.high:.2f})")
     axes.annotate(
-        "\n".join(words), (0.99, 0.99), xycoords="axes fraction",
+        "\n".join(notes), (0.99, 0.99), xycoords="axes fraction",
         xytext=(0, 0 if part == "residual" else -26), textcoords="offset points", ha="right", va="top", fontsize=7,
         color=colour,
     )  # fmt: skip
@@ -231,7 +231,7 @@ def fig5(by_kind: ByKind, title: str, target: str = "z") -> Figure:
     depths = raw.depths[there]
 
     def errors(kind: str, name: str) -> Any:
-        return np.stack([_by_depth(one, name, target)[there] for one in by_kind[kind]])
+        return np.stack([_by_depth(network, name, target)[there] for network in by_kind[kind]])
 
     with style.sheet():
         figure = style.new_figure(9.2, 6.6)
@@ -242,20 +242,20 @@ def fig5(by_kind: ByKind, title: str, target: str = "z") -> Figure:
             top, bottom = grid[:, column]
             top.plot(depths, _mean_error(raw, target)[there], ":", color=GREY, linewidth=1.6, label="training mean")
             top.plot(depths, _by_depth(raw, RAW, target)[there], "-", color=INK, linewidth=1, label=label(RAW))
-            own = blocks(names, part)
+            layers = blocks(names, part)
             for kind, line in ((UNTRAINED, "--"), (TRAINED, "-")):
                 if kind not in by_kind:
                     continue
-                first = errors(kind, own[0])
-                for i, name in enumerate(own):
+                first = errors(kind, layers[0])
+                for i, name in enumerate(layers):
                     values, colour = errors(kind, name), PALETTE[i % len(PALETTE)]
                     shade = colour if kind == TRAINED else _lighter(colour)
-                    words = f"block {i}, {kind}"
-                    _band(top, depths, values, line, shade, words, marker if kind == TRAINED else "")
+                    text = f"block {i}, {kind}"
+                    _band(top, depths, values, line, shade, text, marker if kind == TRAINED else "")
                     if i:
-                        _band(bottom, depths, values / first, line, shade, words, marker if kind == TRAINED else "")
+                        _band(bottom, depths, values / first, line, shade, text, marker if kind == TRAINED else "")
                         middles.append(np.median(values / first, 0))
-            _other_controls(top, by_kind, own[-1], column, depths, there, target)
+            _other_controls(top, by_kind, layers[-1], column, depths, there, target)
             bottom.axhline(1, color=PALETTE[0], linewidth=1)
             top.set_yscale("log")
             top.set_title("residual stream" if part == "residual" else "hidden layer", loc="left", color=GREY)
@@ -263,7 +263,7 @@ def fig5(by_kind: ByKind, title: str, target: str = "z") -> Figure:
         grid[0, 0].set_ylabel("MSE over held-out points")
         grid[1, 0].set_ylabel("MSE / MSE at block 0")
         if middles:
-            # A probe of a few rows may go far astray; the others are to be seen.
+            # A probe of few rows may have an extreme error; the limits keep the others visible.
             ratios = np.concatenate(middles)
             low, high = np.quantile(ratios, [0.02, 0.98])
             low, high = max(ratios.min(), low / 1.5), min(ratios.max(), high * 1.5)
@@ -277,20 +277,20 @@ def _other_controls(axes: Axes, by_kind: ByKind, name: str, column: int, depths:
     """Draw random features of the same width, and fresh values and permuted targets on the last block."""
     trained = by_kind[TRAINED]
     draws = len(trained[0].at(f"{target}_redrawn"))
-    for kind, colour, line, words in (
+    for kind, colour, line, text in (
         ("redrawn", PURPLE, "-.", "last block, fresh values"),
         ("shuffled", GREY, "--", "last block, permuted targets"),
     ):
         values = [
-            np.mean([_by_depth(one, name, f"{target}_{kind}", draw)[there] for one in trained], 0)
+            np.mean([_by_depth(network, name, f"{target}_{kind}", draw)[there] for network in trained], 0)
             for draw in range(draws)
         ]
         if values:
-            _band(axes, depths, np.stack(values), line, colour, words, "")
+            _band(axes, depths, np.stack(values), line, colour, text, "")
     random = by_kind.get(RANDOM, ())
     if random:
         wide = list(random[0].squared)[column]
-        values = [_by_depth(one, wide, target)[there] for one in random]
+        values = [_by_depth(network, wide, target)[there] for network in random]
         _band(axes, depths, np.stack(values), "-.", INK, "random features", "")
 
 
@@ -328,15 +328,15 @@ def memorising(seen: Sequence[Row], unseen: Sequence[Row], title: str) -> Figure
     and worse on fresh values; one that has learned where latents are does as well on fresh values and no better than
     the mean on unseen latents.
     """
-    words = "error over that of the training mean (1: no better)"
-    panels = [Panel(*_errors(seen), words, f"{title}: latents seen in training, as in the paper", 1.0, log=True)]
+    unit = "error over that of the training mean (1: no better)"
+    panels = [Panel(*_errors(seen), unit, f"{title}: latents seen in training, as in the paper", 1.0, log=True)]
     if unseen:
-        panels.append(Panel(*_errors(unseen), words, "whole subtrees held out, tuned penalty", 1.0))
+        panels.append(Panel(*_errors(unseen), unit, "whole subtrees held out, tuned penalty", 1.0))
     return dot_rows.draw(*panels)
 
 
 def _errors(rows: Sequence[Row]) -> tuple[list[str], dict[str, dict[str, Mark]]]:
-    """Return the representations, and by series the error on each: true values by role, fresh values beside them."""
+    """Return the representations, and by series the error on each: true values by role, and fresh values."""
     series: dict[str, dict[str, Mark]] = {TRAINED: {}, UNTRAINED: {}, "no network": {}, FRESH: {}}
     for r in select(rows, part=""):
         kind = r["kind"] if r["kind"] in series else "no network"
@@ -352,7 +352,7 @@ def _errors(rows: Sequence[Row]) -> tuple[list[str], dict[str, dict[str, Mark]]]
 def power(found: Mapping[str, Any], held_out: Sequence[Mapping[str, Any]], title: str) -> Figure:
     """Not in the paper. Error of planted signals on held-out subtrees; the table has how often they are found."""
     strengths, layer = found.get("strengths", ()), found.get("representation", "")
-    own = [row for row in held_out if (row["kind"], row["representation"]) == (TRAINED, layer)]
+    measured = [row for row in held_out if (row["kind"], row["representation"]) == (TRAINED, layer)]
     series: dict[str, list[Row]] = {}
     for at in strengths:
         low, middle, high = found["null"]
@@ -360,14 +360,14 @@ def power(found: Mapping[str, Any], held_out: Sequence[Mapping[str, Any]], title
             "planted values": Estimate(at["error"], at["low"], at["high"]),
             "values that were not planted (null)": Estimate(middle, low, high),
         }
-        if own:
-            estimates["true z, as the networks are"] = Estimate(own[0]["error"], np.nan, np.nan)
+        if measured:
+            estimates["true z, as the networks are"] = Estimate(measured[0]["error"], np.nan, np.nan)
         for name, estimate in estimates.items():
             series.setdefault(name, []).append(Row(estimate, {"at": at["strength"]}))
-    words = f"strength of the signal, in standard deviations of {label(layer)}"
+    axis = f"strength of the signal, in standard deviations of {label(layer)}"
     error = "MSE / MSE of the\ntraining mean"
     return by_number(
-        series, "at", f"{title}: what held-out subtrees can detect", words, error, zero=None, ticks=bool(strengths)
+        series, "at", f"{title}: what held-out subtrees can detect", axis, error, zero=None, ticks=bool(strengths)
     )
 
 
@@ -381,11 +381,11 @@ def training(
         runs = [(history, "-", "")]
         if shorter is not None:
             runs.append((shorter, "--", f", {int(shorter['epoch'].max()):,} epochs"))
-        for table, line, words in runs:
+        for table, line, suffix in runs:
             for part, colour in (("train", PALETTE[0]), ("validation", PALETTE[5])):
                 wide = table.pivot(index="epoch", columns="seed", values=f"{part}_r2")
                 axes.fill_between(wide.index, wide.min(axis=1), wide.max(axis=1), color=colour, alpha=0.2, linewidth=0)
-                name = {"train": "training rows", "validation": "validation rows"}[part] + words
+                name = {"train": "training rows", "validation": "validation rows"}[part] + suffix
                 axes.plot(wide.index, wide.mean(axis=1), line, color=colour, label=name)
         for (name, level), line in zip(lines.items(), (":", "-."), strict=False):
             axes.axhline(level, color=GREY, linestyle=line, linewidth=1.4, label=name)

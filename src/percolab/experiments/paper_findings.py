@@ -33,42 +33,42 @@ ALSO = {HOLDS: "holds, but also in an untrained network", IN_PART: "holds in par
 
 @dataclass(frozen=True)
 class Case:
-    """One of the cases that a finding is made of: a statistic, and the side that the paper says it is on."""
+    """One of the cases that make up a finding: a statistic, and the range that the paper claims."""
 
     what: str
     value: Estimate
     low: float = -np.inf
-    high: float = np.inf  #: the paper says low < value < high
+    high: float = np.inf  #: the paper claims low < value < high
 
     @property
     def favours(self) -> bool:
-        """Whether the whole interval is where the paper says."""
+        """Whether the whole interval is in the claimed range."""
         return self.low < self.value.low and self.value.high < self.high
 
     @property
     def opposes(self) -> bool:
-        """Whether the whole interval is elsewhere."""
+        """Whether the whole interval is outside the claimed range."""
         return self.value.high <= self.low or self.value.low >= self.high
 
     def to_dict(self) -> dict[str, Any]:
-        """Return it as plain values."""
+        """Return the case as plain values."""
         return {"case": self.what, **asdict(self.value), "favours": self.favours, "opposes": self.opposes}
 
 
 @dataclass(frozen=True)
 class Finding:
-    """A claim of the paper, and what is found."""
+    """A claim of the paper, and the result of its test."""
 
     claim: str
-    rule: str  #: when it holds
+    rule: str  #: the rule for when the claim holds
     verdict: str
-    untrained_verdict: str | None  #: of the same rule, put to untrained networks
-    numbers: str  #: the statistics in words
+    untrained_verdict: str | None  #: verdict of the same rule for untrained networks
+    numbers: str  #: the statistics as text
     untrained_numbers: str | None
     cases: list[Case]
 
     def to_dict(self) -> dict[str, Any]:
-        """Return it as plain values."""
+        """Return the finding as plain values."""
         return {**asdict(self), "cases": [case.to_dict() for case in self.cases]}
 
 
@@ -124,7 +124,7 @@ class Measured:
         self.n, self.depth_index, self.depths = raw.n[kept], raw.depth_index[kept], raw.depths
 
     def _over_draws(self, networks: Sequence[ProbeErrors], raw: ProbeErrors, kept: Any, target: str) -> Floats | None:
-        """Return (networks, representations, latents) errors for a target of several draws, median over them.
+        """Return (networks, representations, latents) errors for a target with several draws, median over the draws.
 
         So the true value is as often below as above, if it is a draw like the others.
         """
@@ -147,7 +147,7 @@ class Measured:
         return self.blocks("residual") + self.blocks("hidden")
 
     def bins(self, least: float = 0.0) -> tuple[list[Ints], Floats]:
-        """Return the latents of logarithmic bins of FOM, of those above `least`, and the middles of the bins."""
+        """Return the latents in logarithmic bins of FOM, among those above `least`, and the middles of the bins."""
         fom = self.fom[self.fom >= least]
         if fom.size < N_BINS:
             return [], np.zeros(0)
@@ -175,43 +175,43 @@ class Measured:
 def blocks(names: Any, part: str) -> list[str]:
     """Return the names of a part of each block, in order: part is ``"hidden"`` or ``"residual"``."""
     pattern = re.compile(r"blocks\.(\d+)" + (r"\.hidden" if part == "hidden" else ""))
-    found = [match for name in dict.fromkeys(names) if (match := pattern.fullmatch(name))]
-    return [match[0] for match in sorted(found, key=lambda match: int(match[1]))]
+    matches = [match for name in dict.fromkeys(names) if (match := pattern.fullmatch(name))]
+    return [match[0] for match in sorted(matches, key=lambda match: int(match[1]))]
 
 
 def by_fom(measured: Measured) -> dict[str, Any]:
-    """Return what Fig. 4 shows: in bins of FOM, medians over latents of error and of its ratio to the raw input.
+    """Return the numbers of Fig. 4: in bins of FOM, medians over latents of the error and its ratio to the raw input.
 
     ``FOM`` and ``n`` are those of the bins. By representation, for ``MSE`` and ``ratio``: the mean over networks, its
     interval ``_low`` to ``_high``, and the quartiles over latents, ``_q25`` and ``_q75``, means over networks. So for
     ``own``, the error on true values over that on fresh ones, and ``permuted``, the error on permuted targets.
     """
     members, middle = measured.bins()
-    found: dict[str, Any] = {"FOM": middle, "n": np.array([len(own) for own in members])}
+    table: dict[str, Any] = {"FOM": middle, "n": np.array([len(at) for at in members])}
     sources = {RAW: measured.raw[None], **{name: measured.at(name) for name in measured.names}}
     for name, mse in sources.items():
         columns = {"MSE": mse, "ratio": mse / measured.raw}
         if name != RAW and measured.fresh is not None and measured.permuted is not None:
-            at = measured.names.index(name)
-            columns |= {"own": mse / measured.fresh[:, at], "permuted": measured.permuted[:, at]}
+            k = measured.names.index(name)
+            columns |= {"own": mse / measured.fresh[:, k], "permuted": measured.permuted[:, k]}
         for column, values in columns.items():
-            stats = [measured.median(values, own) for own in members]
-            found.setdefault(name, {}).update({
-                column: np.array([one.value for one in stats]),
-                f"{column}_low": np.array([one.low for one in stats]),
-                f"{column}_high": np.array([one.high for one in stats]),
+            stats = [measured.median(values, at) for at in members]
+            table.setdefault(name, {}).update({
+                column: np.array([stat.value for stat in stats]),
+                f"{column}_low": np.array([stat.low for stat in stats]),
+                f"{column}_high": np.array([stat.high for stat in stats]),
                 **{
-                    f"{column}_q{q}": np.array([np.quantile(values[:, own], q / 100, axis=1).mean() for own in members])
+                    f"{column}_q{q}": np.array([np.quantile(values[:, at], q / 100, 1).mean() for at in members])
                     for q in (25, 75)
                 },
             })  # fmt: skip
-    return found
+    return table
 
 
 # ---------------------------------------------------------------------- the findings
 
 
-#: Checks a finding. Its docstring is the claim, and the rule that says when it holds.
+#: Checks a finding. Its docstring has the claim, and the rule for when it holds.
 Checked = Callable[[Measured], tuple[list[Case], str]]
 
 
@@ -230,20 +230,20 @@ def check(
         (partial(_power, least=fit_from), {"which": f"latents above FOM {fit_from:g}"}),
         *([(_no_trend_after_first, {}), (_first_block, {})] if apart else [(_no_trend, {})]),
     ]
-    return [_find(checked, words, trained, untrained) for checked, words in rules]
+    return [_find(checked, named, trained, untrained) for checked, named in rules]
 
 
 def _find(checked: Checked, given: dict[str, Any], trained: Measured, untrained: Measured | None) -> Finding:
     stated = paragraphs(getattr(checked, "func", checked).__doc__)
     claim, rule = (part.format(least_r2=LEAST_R2, change=f"{LAYER_CHANGE - 1:.0%}", **given) for part in stated)
-    cases, words = checked(trained)
-    here, other, other_words = verdict(cases), None, None
+    cases, text = checked(trained)
+    here, other, other_text = verdict(cases), None, None
     if untrained is not None:
-        other_cases, other_words = checked(untrained)
+        other_cases, other_text = checked(untrained)
         other = verdict(other_cases)
         if here in ALSO and other in (HOLDS, here):
             here = ALSO[here]
-    return Finding(claim, rule.removesuffix("."), here, other, words, other_words, cases)
+    return Finding(claim, rule.removesuffix("."), here, other, text, other_text, cases)
 
 
 def _counted(cases: Sequence[Case], what: str, name: str) -> str:
@@ -254,9 +254,9 @@ def _counted(cases: Sequence[Case], what: str, name: str) -> str:
 
 
 def _in_bins(measured: Measured, of: Mapping[str, Callable[[Ints], Estimate]]) -> list[Case]:
-    """Return a case for each layer and bin of FOM: that a statistic of the bin's latents is below 1."""
+    """Return a case for each layer and bin of FOM: the claim that a statistic of the bin's latents is below 1."""
     bins = list(zip(*measured.bins(), strict=True))
-    return [Case(f"{label(name)}, FOM {fom:.2g}", find(own), high=1) for name, find in of.items() for own, fom in bins]
+    return [Case(f"{label(name)}, FOM {fom:.2g}", find(at), high=1) for name, find in of.items() for at, fom in bins]
 
 
 def _beats_raw(measured: Measured) -> tuple[list[Case], str]:
@@ -289,7 +289,7 @@ def _shrinks(measured: Measured) -> tuple[list[Case], str]:
     blocks, weights = measured.draw(np.arange(measured.fom.size))
     for name in measured.streams:
         ratio = measured.at(name) / measured.raw
-        ranks = np.stack([intervals.rank_correlation(measured.fom, one, weights) for one in ratio])
+        ranks = np.stack([intervals.rank_correlation(measured.fom, values, weights) for values in ratio])
         cases.append(Case(label(name), intervals.bootstrap(ranks, blocks, null=0).within(-1, 1), low=0))
     largest = max(case.value.p or 0 for case in cases)
     return cases, f"{_counted(cases, 'layers', 'rank correlation')}, p up to {largest:.2g}"
@@ -303,13 +303,13 @@ def power_laws(measured: Measured, name: str, least: float = 0.0) -> dict[str, E
     mse = measured.at(name)
     blocks, weights = measured.draw(np.arange(measured.fom.size))
     members, middle = measured.bins(least)
-    medians = [intervals.quantiles(mse[:, own], weights[:, own]) for own in members] or [np.ones((len(mse), 1))]
+    medians = [intervals.quantiles(mse[:, at], weights[:, at]) for at in members] or [np.ones((len(mse), 1))]
     slope, intercept, r2 = intervals.log_lines(middle if members else np.ones(1), np.stack(medians, 1))
     weighted = weights * measured.n
     inside = np.zeros((measured.depths.size, measured.fom.size))
     inside[measured.depth_index, np.arange(measured.fom.size)] = 1
     with np.errstate(invalid="ignore"):
-        by_depth = np.stack([inside @ (weighted * one).T / (inside @ weighted.T) for one in mse])
+        by_depth = np.stack([inside @ (weighted * errors).T / (inside @ weighted.T) for errors in mse])
     depth_slope, _, depth_r2 = intervals.log_lines(measured.depths.astype(np.float64), by_depth)
     z, depth_z = _fisher(r2), _fisher(depth_r2)
     statistics = {
@@ -317,15 +317,15 @@ def power_laws(measured: Measured, name: str, least: float = 0.0) -> dict[str, E
         "z_difference": z - depth_z,
     }  # fmt: skip
     fitted = blocks[np.concatenate(members)] if members else blocks[:0]
-    found = {
+    fits = {
         key: intervals.bootstrap(values, blocks if key.startswith("depth") else fitted)
         for key, values in statistics.items()
     }
-    return found | {key: found[key].through(lambda z: np.tanh(max(0.0, z)) ** 2) for key in ("r2", "depth_r2")}
+    return fits | {key: fits[key].through(lambda z: np.tanh(max(0.0, z)) ** 2) for key in ("r2", "depth_r2")}
 
 
 def _fisher(r2: Floats) -> Floats:
-    """Return Fisher's z of correlations whose squares are given: their errors are alike for weak and strong ones."""
+    """Return Fisher's z of correlations, given their squares: its error is the same for weak and strong ones."""
     return np.asarray(np.arctanh(np.sqrt(np.clip(r2, 0, 1 - 1e-12))), np.float64)
 
 
@@ -335,7 +335,7 @@ def _power(measured: Measured, least: float) -> tuple[list[Case], str]:
     for the last block, log median MSE on log FOM has a slope below 0 and R² above {least_r2}, and a larger R² than log
     MSE on log depth
     """
-    cases, words = [], []
+    cases, notes = [], []
     for part in ("residual", "hidden"):
         name = measured.blocks(part)[-1]
         fit = power_laws(measured, name, least)
@@ -346,11 +346,11 @@ def _power(measured: Measured, least: float) -> tuple[list[Case], str]:
             Case(f"{label(name)}, R² in FOM", fit["r2"], low=LEAST_R2),
             Case(f"{label(name)}, R² in FOM against R² in depth, difference of Fisher's z", fit["z_difference"], low=0),
         ]
-        words.append(
+        notes.append(
             f"{label(name)}: FOM slope {fit['slope']}, R² {fit['r2']}; depth slope {fit['depth_slope']}, "
             f"R² {fit['depth_r2']}"
         )
-    return cases, ". ".join(words)
+    return cases, ". ".join(notes)
 
 
 def _between(measured: Measured, later: str, earlier: str) -> Estimate:

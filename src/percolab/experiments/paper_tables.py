@@ -1,4 +1,4 @@
-"""The tables of a reproduction. A section is a function: its docstring is the heading, and what the page says below."""
+"""The tables of a reproduction. A section is a function: its docstring is the heading, and the text below it."""
 
 from __future__ import annotations
 
@@ -42,11 +42,11 @@ Results = Mapping[str, Any]
 
 
 def table_one(experiment: str, at_paper_scale: bool, rows: Sequence[Row]) -> list[dict[str, Any]]:
-    """Return Table 1, one row per model: ours, and the paper's printed digits where there are any."""
+    """Return Table 1, one row per model: our numbers, and the paper's printed digits if there are any."""
     table = []
-    for model, words in MODEL_WORDS.items():
+    for model, title in MODEL_WORDS.items():
         printed = PAPER_TABLE[experiment].get(model, {})
-        line: dict[str, Any] = {"model": words, "comparable": at_paper_scale}
+        line: dict[str, Any] = {"model": title, "comparable": at_paper_scale}
         for name, ours in _scores(rows, model).items():
             line |= {name: ours.value, f"{name}_low": ours.low, f"{name}_high": ours.high}
             line[f"paper_{name}"] = printed.get(name)
@@ -63,8 +63,8 @@ def sections(results: Results, rows: Sequence[Row], checked: Sequence[Findings])
     """Return the paper's tables, from all numbers, the estimates, and the findings of each draw of the data."""
     chosen = [_performance, _findings, _values_or_places, *([_never_seen] if results["held_out"] else [])]
     chosen += [_power] if results["held_out"] and results["power"].get("strengths") else []
-    given = {**results, "rows": rows, "checked": checked}
-    body = [part for make in chosen for part in section(make, given)]
+    known = {**results, "rows": rows, "checked": checked}
+    body = [part for make in chosen for part in section(make, known)]
     return [*body, *(pages.paragraph(f"Not probed: {word}.", quiet=True) for word in results["probes"]["skipped"])]
 
 
@@ -79,9 +79,9 @@ def _performance(results: Results) -> Iterable[str]:
     if len(results["checked"]) > 1:
         yield pages.paragraph("The tables below are of the first draw of the data.")
     cells = []
-    for model, words in MODEL_WORDS.items():
+    for model, title in MODEL_WORDS.items():
         ours, printed = _scores(results["rows"], model), PAPER_TABLE[results["experiment"]].get(model, {})
-        name = f"{words}, {counted(len(results['seeds']), 'seed')}" if model == "mlp" else words
+        name = f"{title}, {counted(len(results['seeds']), 'seed')}" if model == "mlp" else title
         r2, mse = ours["r2"].text(".3f"), ours["mse"].text(".4f")
         cells.append((name, r2, printed.get("r2", ""), mse, printed.get("mse", "")))
     paper = "paper" if results["table_1"][0]["comparable"] else "paper, full scale"
@@ -158,11 +158,11 @@ def _values_or_places(results: Results) -> Iterable[str]:
     head = ("representation", "draws", *COLUMNS.values(), "z, trained / untrained")
     yield pages.table(cells, head, numbers=range(1, len(head)))
     if permuted := results["permuted"]:
-        words = (
+        text = (
             f"Permuted targets, dealt to the wrong rows, give a median R² of {permuted['median']:.3f} over all "
             f"networks, draws and depths, 95% between {permuted['low']:.3f} and {permuted['high']:.3f}."
         )
-        yield pages.paragraph(words, quiet=True)
+        yield pages.paragraph(text, quiet=True)
 
 
 def _never_seen(results: Results) -> Iterable[str]:
@@ -198,7 +198,7 @@ def _name(kind: str, layer: str) -> str:
 
 
 def _place(kind: str, layer: str) -> tuple[int, str, int]:
-    """Order rows so that trained and untrained stand below each other."""
+    """Order rows so that trained and untrained networks are one below the other."""
     if kind in (RAW, RANDOM):
         return (0 if kind == RAW else 1, "", 0)
     return (2, "" if layer == "input" else layer, 0 if kind == TRAINED else 1)

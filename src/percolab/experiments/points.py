@@ -1,4 +1,4 @@
-"""What experiments on points share: which epochs, concepts and latents are looked at; pairs of siblings; bins."""
+"""Shared parts of experiments on points: measured epochs, concepts and latents; pairs of siblings; bins."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ N_BINS = 4
 
 @dataclass(frozen=True)
 class Options:
-    """What an experiment on points is made from beside data and networks."""
+    """Options of an experiment on points besides data and networks."""
 
-    keep: tuple[int, ...]  #: epochs that are looked at; 0 is untrained
+    keep: tuple[int, ...]  #: epochs that are measured; 0 is untrained
     min_size: int = 200  #: fewest samples of a concept or a latent
     most_pairs: int = 400  #: most pairs of siblings of a hierarchy
     depths: tuple[int, ...] = tuple(range(0, 201, 10))  #: depths of the latents that are probed
-    features: int = 256  #: features of k-means
-    activations: str = ""  #: folder of activations that take the place of networks
+    features: int = 256  #: number of features of k-means
+    activations: str = ""  #: folder of activations that replace the networks
 
 
 def options(scale: str, seeds: int, training: TrainConfig) -> Options:
@@ -40,7 +40,7 @@ def options(scale: str, seeds: int, training: TrainConfig) -> Options:
 
 
 def kept_epochs(epochs: int) -> tuple[int, ...]:
-    """Return the epochs that are looked at: none, the last, and some between, each several times the one before."""
+    """Return the epochs that are measured: 0, the last, and some between, each several times the one before."""
     between = {max(1, round(epochs * share)) for share in (0.005, 0.02, 0.1, 0.4)}
     return tuple(sorted({0, epochs} | between))
 
@@ -52,9 +52,9 @@ def pairs_of(data: Material) -> list[Siblings]:
 
 
 def columns_of(pairs: list[Siblings]) -> dict[str, Any]:
-    """Return what the pairs are, hierarchy after hierarchy."""
+    """Return size, depth, FOM, place and factor of the pairs, hierarchy after hierarchy."""
     columns = {
-        name: np.concatenate([getattr(own, name) for own in pairs]) for name in ("size", "depth", "fom", "place")
+        name: np.concatenate([getattr(each, name) for each in pairs]) for name in ("size", "depth", "fom", "place")
     }
     return {**columns, "factor": numbers(pairs)}
 
@@ -65,7 +65,7 @@ def numbers(by_hierarchy: Sequence[Sized]) -> Ints:
 
 
 def feature_scores(data: Material, A: torch.Tensor, method: Any, **asked: Any) -> list[Any]:
-    """Fit a method to the activations of scored rows; return how its features score, a table for each hierarchy."""
+    """Fit a method to the activations of scored rows; return the scores of its features, one table per hierarchy."""
     rows = data.scored
     values = A[torch.from_numpy(rows).to(A.device)].cpu().numpy()
     codes = method.fit(values).encode(values)
@@ -76,7 +76,7 @@ def feature_scores(data: Material, A: torch.Tensor, method: Any, **asked: Any) -
 
 
 def fom_bins(fom: Floats) -> Iterator[tuple[NDArray[np.bool_], dict[str, Any]]]:
-    """Yield which units are in each bin of FOM that has two or more, and the names of a row about them."""
+    """Yield the units of each bin of FOM that has two or more, and the names for a row about them."""
     bins, edges = log_bins(fom, N_BINS)
     for b in np.unique(bins):
         if np.count_nonzero(bins == b) > 1:

@@ -45,9 +45,9 @@ METHODS = ("kmeans", "neurons")
 SCORES = {"f1": "best F1", "f1_union": "F1 of a union"}
 RATIO = "log ratio,\nrelevant over irrelevant"
 LEAST_SCORE = 1e-2
-#: What a measure is taken to be at least before its logarithm is.
+#: Smaller values of a measure are raised to this before the logarithm is taken.
 LEAST = {"separation": 1e-12, "held-out separation": 1e-12, "accuracy": 1e-2}
-LEAST_UNITS = 8  #: Pairs of a bin that is shown.
+LEAST_UNITS = 8  #: Fewest pairs of a bin that is shown.
 
 
 # ---------------------------------------------------------------------- statistics
@@ -75,7 +75,7 @@ def swap_log_ratio(values: Floats, factor: Ints, least: float = 1e-12) -> Floats
 
 
 def idle_log_ratio(values: Floats, factor: Ints, shift: int, least: float = 1e-12) -> Floats:
-    """Return the same as if another network were the relevant one, among those for which a unit is irrelevant: a null.
+    """Return log ratios with another network in place of the relevant one, which is irrelevant for a unit too: a null.
 
     For units of factor f that is the network trained on factor f + `shift`, from 1 to K - 1, modulo K; there must be
     three factors at least.
@@ -89,11 +89,11 @@ def idle_log_ratio(values: Floats, factor: Ints, shift: int, least: float = 1e-1
 
 
 def nulls(values: Floats, factor: Ints, blocks: Ints, least: float, names: dict[str, Any]) -> list[Row]:
-    """Return what each shift gives, and as `null` the one that is farthest from 0; nothing with two factors."""
+    """Return the null of each shift, and as `null` the one farthest from 0; nothing with two factors."""
     shifts = range(1, values.shape[1]) if values.shape[1] > 2 else ()
     each = [mean_interval(idle_log_ratio(values, factor, shift, least), blocks) for shift in shifts]
-    rows = [row(one, part="null, by shift", shift=shift, **names) for shift, one in zip(shifts, each, strict=True)]
-    farthest = max(each, key=lambda one: abs(one.value), default=None)
+    rows = [row(mean, part="null, by shift", shift=shift, **names) for shift, mean in zip(shifts, each, strict=True)]
+    farthest = max(each, key=lambda mean: abs(mean.value), default=None)
     return rows if farthest is None else [*rows, row(farthest, part="null", **names)]
 
 
@@ -102,7 +102,7 @@ def nulls(values: Floats, factor: Ints, blocks: Ints, least: float, names: dict[
 
 @dataclass(frozen=True, eq=False)
 class Measured:
-    """What was measured of every pair of siblings and every concept."""
+    """The measurements of every pair of siblings and every concept."""
 
     values: Annotated[dict[str, Array], ("seed", "trained_on", "epoch", "layer", "pair")]  #: by measure
     raw: Annotated[dict[str, Array], ("pair",)]  #: the same in the raw input
@@ -116,7 +116,7 @@ class Measured:
 
 
 def train(data: Material) -> Networks:
-    """Train a network for each seed and factor: those of a seed have the same initial weights and order of rows."""
+    """Train a network for each seed and factor: networks of a seed have the same initial weights and order of rows."""
     return data.train_by_factor(keep=data.settings.options.keep, split=data.split)
 
 
@@ -127,10 +127,10 @@ def measure(data: Material, networks: Networks) -> Measured:
     looked = _Looked(data, pairs)
     values = data.measured_by_factor(networks, s.options.keep, names, lambda look: looked.measures(look.A))
     tables = [_features(data, model, names) for _, _, model in data.looks(networks, (networks.last,))]
-    scores = {f"{kind}_{method}": np.stack([np.concatenate([table[kind] for table in own[method]]) for own in tables])
+    scores = {f"{kind}_{method}": np.stack([np.concatenate([table[kind] for table in each[method]]) for each in tables])
               for method in METHODS for kind in SCORES}  # fmt: skip
     latents = [table["latent"].to_numpy() for table in tables[0][METHODS[0]]]  # the same for all
-    starts = [truth.forest.latent_start[own] for truth, own in zip(data.truths, latents, strict=True)]
+    starts = [truth.forest.latent_start[each] for truth, each in zip(data.truths, latents, strict=True)]
     return Measured(
         values=values,
         raw=looked.measures(data.inputs),
@@ -150,18 +150,18 @@ class _Looked:
         fit = np.zeros(len(data.dataset), np.bool_)
         fit[data.split.train] = True
         self.whole, self.fit, self.held_out = (
-            [siblings.ready(own, data.device, used) for own in pairs] for used in (None, fit, ~fit)
+            [siblings.ready(each, data.device, used) for each in pairs] for used in (None, fit, ~fit)
         )
 
     def measures(self, A: torch.Tensor) -> dict[str, Floats]:
-        """Return separation, of all samples and of held-out ones, and held-out accuracy of all pairs in a row."""
+        """Return the separation of all pairs, on all samples and on held-out ones, and the held-out accuracy."""
         factor = siblings.solver(A, self.fit[0])
         accuracy = [
             siblings.reading_accuracy(A, factor, fit, held_out)
             for fit, held_out in zip(self.fit, self.held_out, strict=True)
         ]
         whole, held_out = (
-            [siblings.separation(siblings.sums(A, own)) for own in pairs] for pairs in (self.whole, self.held_out)
+            [siblings.separation(siblings.sums(A, each)) for each in pairs] for pairs in (self.whole, self.held_out)
         )
         return {
             name: np.concatenate(values) for name, values in zip(MEASURES, (whole, held_out, accuracy), strict=True)
@@ -173,9 +173,9 @@ def _features(data: Material, model: Any, names: list[str]) -> dict[str, list[An
     recorded = data.record(model, names[-2:])
     methods = KMeans(data.settings.options.features, batch_size=4096), Neurons()
     tables = [
-        feature_scores(data, recorded[at], own) for at, own in zip((names[-1], names[-2:][0]), methods, strict=True)
+        feature_scores(data, recorded[at], how) for at, how in zip((names[-1], names[-2:][0]), methods, strict=True)
     ]
-    return {name: [own[own["summarised"]] for own in each] for name, each in zip(METHODS, tables, strict=True)}
+    return {name: [table[table["summarised"]] for table in each] for name, each in zip(METHODS, tables, strict=True)}
 
 
 # ---------------------------------------------------------------------- estimates
@@ -183,21 +183,21 @@ def _features(data: Material, model: Any, names: list[str]) -> dict[str, list[An
 
 def analyse(s: Settings[Options], results: Results) -> Iterator[Row]:
     """Return log ratios, relevant over irrelevant: by layer and epoch; by size, depth and factor at the last epoch."""
-    found: Measured = results["measures"]
-    factor = found.pairs["factor"]
-    blocks = kin(found.pairs["place"], factor)
+    data: Measured = results["measures"]
+    factor = data.pairs["factor"]
+    blocks = kin(data.pairs["place"], factor)
     for measured in MEASURES:
-        for k, layer in enumerate(found.layers):
-            for j, epoch in enumerate(found.epochs):
-                values = found.values[measured][:, :, j, k]
+        for k, layer in enumerate(data.layers):
+            for j, epoch in enumerate(data.epochs):
+                values = data.values[measured][:, :, j, k]
                 names = {"measure": measured, "layer": layer, "epoch": epoch}
                 ratio = swap_log_ratio(values, factor, LEAST[measured])
                 yield row(mean_interval(ratio, blocks), part="all", **names)
-                if epoch == found.epochs[-1]:
-                    yield from _parts(ratio, found.pairs, blocks, names)
-                    yield from _levels(values, found.raw[measured], factor, blocks, names)
+                if epoch == data.epochs[-1]:
+                    yield from _parts(ratio, data.pairs, blocks, names)
+                    yield from _levels(values, data.raw[measured], factor, blocks, names)
                     yield from nulls(values, factor, blocks, LEAST[measured], names)
-    yield from _feature_rows(found)
+    yield from _feature_rows(data)
 
 
 def _parts(ratio: Floats, pairs: dict[str, Ints], blocks: Ints, names: dict[str, Any]) -> Iterator[Row]:
@@ -206,12 +206,12 @@ def _parts(ratio: Floats, pairs: dict[str, Ints], blocks: Ints, names: dict[str,
     for column in ("size", "depth"):
         bins, edges = equal_bins(pairs[column])
         for b in np.unique(bins):
-            own = bins == b
-            if np.count_nonzero(own) < LEAST_UNITS:
+            inside = bins == b
+            if np.count_nonzero(inside) < LEAST_UNITS:
                 continue
             name = f"{column} {edges[b]:,.0f} to {edges[b + 1]:,.0f}"
-            middle = float(np.median(pairs[column][own]))
-            value = mean_interval(ratio[:, own], kin(place[own], factor[own]))
+            middle = float(np.median(pairs[column][inside]))
+            value = mean_interval(ratio[:, inside], kin(place[inside], factor[inside]))
             yield row(value, part=column, bin=name, at=middle, **names)
     for k in np.unique(factor):
         value = mean_interval(ratio[:, factor == k], kin(place[factor == k]))
@@ -221,19 +221,19 @@ def _parts(ratio: Floats, pairs: dict[str, Ints], blocks: Ints, names: dict[str,
 
 
 def _levels(values: Floats, raw: Floats | None, factor: Ints, blocks: Ints, names: dict[str, Any]) -> list[Row]:
-    """Return the means of the measure itself: relevant, irrelevant, and in the raw input if it is known there."""
+    """Return the means of the measure itself: relevant, irrelevant, and in the raw input if measured there."""
     cases = by_relevance(values, factor) | ({} if raw is None else {"raw input": raw[None]})
     return [row(mean_interval(v, blocks), part=f"mean, {name}", **names) for name, v in cases.items()]
 
 
-def _feature_rows(found: Measured) -> Iterator[Row]:
+def _feature_rows(data: Measured) -> Iterator[Row]:
     """Return log ratios of the scores of features, and the scores themselves."""
-    factor = found.concepts["factor"]
-    blocks = kin(found.concepts["place"], factor)
-    for method, layer in zip(METHODS, (found.layers[-1], found.layers[-2:][0]), strict=True):
-        for name, words in SCORES.items():
-            values = found.scores[f"{name}_{method}"]
-            names = {"measure": f"{words}, {method}", "layer": layer, "epoch": found.epochs[-1]}
+    factor = data.concepts["factor"]
+    blocks = kin(data.concepts["place"], factor)
+    for method, layer in zip(METHODS, (data.layers[-1], data.layers[-2:][0]), strict=True):
+        for name, what in SCORES.items():
+            values = data.scores[f"{name}_{method}"]
+            names = {"measure": f"{what}, {method}", "layer": layer, "epoch": data.epochs[-1]}
             yield row(mean_interval(swap_log_ratio(values, factor, LEAST_SCORE), blocks), part="all", **names)
             yield from _levels(values, None, factor, blocks, names)
             yield from nulls(values, factor, blocks, LEAST_SCORE, names)
@@ -245,13 +245,13 @@ def _feature_rows(found: Measured) -> Iterator[Row]:
 def headline(rows: Sequence[Row], s: Settings[Options]) -> Iterator[Line]:
     """Return the log ratios of all measures in the last block, and the share of pairs above 0."""
     last, end = layers_of(rows)[-1], s.options.keep[-1]
-    for measured in (*MEASURES, *(f"{words}, {method}" for method in METHODS for words in SCORES.values())):
+    for measured in (*MEASURES, *(f"{score}, {method}" for method in METHODS for score in SCORES.values())):
         layer = layers_of(select(rows, measure=measured, part="all"))[-1]
         names = {"measure": measured, "layer": layer, "epoch": end}
         null = next(iter(select(rows, part="null", **names)), None)
         what = f"log ratio of {measured}, {label(layer)}"
-        own = select(rows, part="all", **names)[0]
-        yield Line(what, own, 1, 0.0, null, "irrelevant over irrelevant", "0 before training")
+        ratio = select(rows, part="all", **names)[0]
+        yield Line(what, ratio, 1, 0.0, null, "irrelevant over irrelevant", "0 before training")
     names = {"measure": "separation", "layer": last, "epoch": end}
     share = select(rows, part="share above 0", **names)[0]
     yield Line(f"share of pairs with a separation ratio above 1, {label(last)}", share, 1, 0.5)
@@ -265,7 +265,7 @@ def layers(rows: Sequence[Row], s: Settings[Options]) -> Any:
     end, measures = s.options.keep[-1], (*MEASURES, *(f"best F1, {method}" for method in METHODS))
     series = {m: select(rows, part="all", measure=m, epoch=end) for m in measures}
     series["separation, null"] = select(rows, part="null", measure="separation", epoch=end)
-    series = {name: own for name, own in series.items() if own}
+    series = {name: estimates for name, estimates in series.items() if estimates}
     return by_layer(series, _measured_layers(rows), f"{s.data[0]}: relevance by layer", RATIO)
 
 
@@ -277,14 +277,14 @@ def epochs(rows: Sequence[Row], s: Settings[Options]) -> Any:
 
 def size(rows: Sequence[Row], s: Settings[Options]) -> Any:
     """Log ratio of separation by the number of samples of the smaller sibling."""
-    words = "number of samples of the smaller sibling"
-    return by_number(_separation(rows, "size"), "at", f"{s.data[0]}: separation by size", words, RATIO)
+    axis = "number of samples of the smaller sibling"
+    return by_number(_separation(rows, "size"), "at", f"{s.data[0]}: separation by size", axis, RATIO)
 
 
 def depth(rows: Sequence[Row], s: Settings[Options]) -> Any:
     """Log ratio of separation by the depth of the siblings."""
-    words = "depth of the siblings"
-    return by_number(_separation(rows, "depth"), "at", f"{s.data[0]}: separation by depth", words, RATIO)
+    axis = "depth of the siblings"
+    return by_number(_separation(rows, "depth"), "at", f"{s.data[0]}: separation by depth", axis, RATIO)
 
 
 def accuracy(rows: Sequence[Row], s: Settings[Options]) -> Any:

@@ -1,4 +1,4 @@
-"""Responses to steering: which samples, along which directions, what the rest of a network makes of it, and slopes."""
+"""Responses to steering: samples, directions, the forward pass after a layer, and slopes of the response."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ Rest = Callable[[torch.Tensor], torch.Tensor]
 Steer = Callable[[Ints, torch.Tensor], tuple[Floats, Floats]]
 
 FRESH_PROBES = 10  #: Probes of fresh values whose directions are a null.
-LEAST_DEPTH = 1  #: Of the latents whose probes are steered along: a latent of depth 0 is a whole cluster.
+LEAST_DEPTH = 1  #: Least depth of latents whose probes are steered along: at depth 0 a latent is a whole cluster.
 STEERED_ROWS = 1 << 16  #: Samples that are steered at a time.
 
 
 def spread_rows(start: Ints, stop: Ints, count: int) -> Ints:
-    """Return (…, count) positions evenly spread from start to stop - 1; of fewer some come again."""
+    """Return (…, count) positions evenly spread from start to stop - 1; if there are fewer, some repeat."""
     share = (np.arange(count) + 0.5) / count
     return np.asarray(start[..., None] + (stop - start)[..., None] * share).astype(np.int64)
 
 
 def beyond_rows(start: Ints, stop: Ints, n: int, count: int) -> Ints:
-    """Return (G, count) positions evenly spread over those before start and from stop on."""
+    """Return (G, count) positions evenly spread over those before start and those from stop on."""
     left = n - (stop - start)
     at = spread_rows(np.zeros_like(left), left, count)
     return np.where(at < start[:, None], at, at + (stop - start)[:, None]).clip(0, n - 1)
@@ -76,7 +76,7 @@ def steer(A: torch.Tensor, rest: Rest, samples: Ints, vectors: torch.Tensor, dos
 
 
 def own_directions(A: torch.Tensor, pairs: Ready) -> torch.Tensor:
-    """Return (2, P, w): from the left sibling's mean to the right one's, and back."""
+    """Return (2, P, w): the vector from the left sibling's mean to the right one's, and back."""
     left, right = siblings.sums(A, pairs).means
     return torch.stack([right - left, left - right])
 
@@ -133,7 +133,7 @@ def place_samples(places: Places, count: int) -> tuple[Ints, Ints]:
 
 
 def forward_from(model: ResidualMLP, layer: str, h: torch.Tensor) -> torch.Tensor:
-    """Return what a network predicts (n,) from the residual stream as it is after a layer.
+    """Return the predictions (n,) of a network from the residual stream after a layer.
 
     Parameters
     ----------
@@ -153,7 +153,7 @@ def forward_from(model: ResidualMLP, layer: str, h: torch.Tensor) -> torch.Tenso
 
 
 def streams(model: ResidualMLP) -> list[str]:
-    """Return the layers that `forward_from` knows beside the input itself, the last block left out.
+    """Return the layers that `forward_from` knows besides the input itself, without the last block.
 
     After the last block the readout is linear, so the mean response to the difference of two means is the difference
     of the mean predictions, whatever the network has learned.
@@ -165,7 +165,7 @@ def streams(model: ResidualMLP) -> list[str]:
 
 
 def response_line(truth: Floats, response: Floats, blocks: Ints) -> tuple[Estimate, Estimate]:
-    """Return slope and r² of responses over what the truth says, through the origin, with intervals.
+    """Return slope and r² of responses on the exact responses, through the origin, with intervals.
 
     Parameters
     ----------
@@ -191,7 +191,7 @@ def response_line(truth: Floats, response: Floats, blocks: Ints) -> tuple[Estima
 
 
 def leakage(inside: Floats, outside: Floats, blocks: Ints) -> Estimate:
-    """Return the mean size of the response elsewhere over that on the concept, (S, U) each, with its interval."""
+    """Return the mean size of the response elsewhere over the size on the concept, (S, U) each, with its interval."""
 
     def statistic(seeds: Ints, units: Ints) -> float:
         there, here = outside[np.ix_(seeds, units)], inside[np.ix_(seeds, units)]
@@ -202,7 +202,7 @@ def leakage(inside: Floats, outside: Floats, blocks: Ints) -> Estimate:
 
 
 def by_relevance(values: Floats, factor: Ints) -> dict[str, Floats]:
-    """Return (S, …, U) responses where a unit's hierarchy is relevant, and the mean of those where it is not.
+    """Return (S, …, U) responses where a unit's hierarchy is relevant, and their mean where it is not.
 
     Parameters
     ----------
@@ -213,11 +213,11 @@ def by_relevance(values: Floats, factor: Ints) -> dict[str, Floats]:
     """
     K = values.shape[1]
     units = np.arange(factor.size)
-    own = np.moveaxis(np.moveaxis(values, -1, 0)[units, :, factor], 0, -1).astype(np.float64)
-    return {"relevant": own, "irrelevant": (values.sum(1) - own) / (K - 1)}
+    relevant = np.moveaxis(np.moveaxis(values, -1, 0)[units, :, factor], 0, -1).astype(np.float64)
+    return {"relevant": relevant, "irrelevant": (values.sum(1) - relevant) / (K - 1)}
 
 
 def fresh_slope(law: Floats, fresh: Floats) -> Estimate:
-    """Return the mean slope of fresh draws (F, S, L), and where 95% of further draws fall."""
+    """Return the mean slope of fresh draws (F, S, L), and the range of 95% of further draws."""
     slopes = [line_through_origin(np.broadcast_to(law, draw.shape), draw).slope for draw in fresh]
     return prediction(slopes, law.size)

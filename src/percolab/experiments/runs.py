@@ -1,4 +1,4 @@
-"""The experiments as functions: of the paper, on what networks represent, and on scaling."""
+"""The experiments as functions: the paper's, those on what networks represent, and scaling."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def experiment(
 def reproduce(
     chosen: str | Settings[Any], output: str | os.PathLike[str], *, scale: str = "paper", **given: Any
 ) -> dict[str, Any]:
-    """Run an experiment of the paper from data to report, resuming what is in `output`; return all its numbers.
+    """Run an experiment of the paper from data to report, resuming an earlier run in `output`; return all its numbers.
 
     Parameters
     ----------
@@ -73,7 +73,7 @@ def reproduce(
 def represent(
     chosen: str | Settings[Any], output: str | os.PathLike[str], *, scale: str = "paper", **given: Any
 ) -> dict[str, Any]:
-    """Run an experiment on what networks represent, resuming what is in `output`; return all its numbers.
+    """Run an experiment on what networks represent, resuming an earlier run in `output`; return all its numbers.
 
     Parameters
     ----------
@@ -100,7 +100,7 @@ def scaling(
     data: Sequence[str] | None = None,
     **given: Any,
 ) -> dict[str, Any]:
-    """Measure how errors fall with rows and width, resuming what is in `output`; return all numbers.
+    """Measure how errors fall with rows and width, resuming an earlier run in `output`; return all numbers.
 
     Parameters
     ----------
@@ -122,7 +122,7 @@ HOW = ("device", "overwrite", "ray", "progress")
 
 
 def _run(chosen: Any, output: Any, given: dict[str, Any], settings: Callable[..., Any], *names: Any) -> dict[str, Any]:
-    """Run a study; what is given decides about its settings, unless it is one of `HOW`, how they are run."""
+    """Run a study; arguments in `HOW` are for `Experiment.run`, all others are settings."""
     how = {name: given.pop(name) for name in HOW if name in given}
     asked = chosen if isinstance(chosen, Settings) else settings(*names, **given)
     return find(asked.experiment).run(asked, output, **how)

@@ -40,7 +40,7 @@ from percolab.study.pictures import by_number, drawn_by
 from percolab.study.settings import HIERARCHY, Settings
 from percolab.worlds.splits import Split, split_rows
 
-TIED = 1e-6  #: Relative difference of distances that counts as none.
+TIED = 1e-6  #: Distances with at most this relative difference tie.
 BLOCK_BYTES = {"cpu": 1 << 27, "cuda": 1 << 31}
 #: Exponents of arXiv 2412.07942, as above, by data and axis.
 PREDICTED = {
@@ -54,12 +54,12 @@ AXES = {"n": "training rows", "parameters": "parameters"}
 
 @dataclass(frozen=True)
 class Options:
-    """What this experiment is made from beside data and networks."""
+    """Options of this experiment besides data and networks."""
 
     least_rows: int = 1000  #: fewest training rows; then twice as many, and so on up to all
     widths: tuple[int, ...] = (8, 16, 32, 64, 128, 256)  #: d_model of the networks trained on all rows
-    steps: int = 30_000  #: of the optimiser, the same for every number of rows
-    validation_rows: int = 500  #: rows that are looked at after every epoch; nothing depends on them
+    steps: int = 30_000  #: optimiser steps, the same for every number of rows
+    validation_rows: int = 500  #: rows that are scored after every epoch; nothing depends on them
 
 
 def options(scale: str, seeds: int, training: TrainConfig) -> Options:
@@ -68,13 +68,13 @@ def options(scale: str, seeds: int, training: TrainConfig) -> Options:
 
 
 def training(data: str, scale: str) -> TrainConfig:
-    """Return how networks are trained, but for their seeds, widths and epochs."""
+    """Return the training configuration, apart from seeds, widths and epochs."""
     usual = TrainConfig(batch_size=512, lr=5e-4)
     return usual if scale == "paper" else replace(usual, d_model=64, batch_size=128, lr=1e-3)
 
 
 def epochs(s: Settings[Options], n_rows: int) -> int:
-    """Return the epochs that give the number of steps with so many training rows."""
+    """Return the number of epochs with the number of steps, for this many training rows."""
     batches = -(-n_rows // int(s.training.batch_size))
     return max(1, round(s.options.steps / batches))
 
@@ -98,7 +98,7 @@ def exponent(x: Floats, errors: Floats, blocks: Ints) -> Estimate:
 
 
 def bend(x: Floats, errors: Floats, blocks: Ints) -> Estimate:
-    """Return the exponent over the upper half of the numbers less that over the lower half: 0 where one law holds."""
+    """Return the exponent over the upper half of the numbers less that over the lower half: 0 if one law holds."""
     half = _half(x)
     return _of_means(lambda mean: _slope(x[-half:], mean[-half:]) - _slope(x[:half], mean[:half]), errors, blocks)
 
@@ -124,12 +124,12 @@ def _slope(x: Floats, y: Floats) -> float:
 
 
 def _half(x: Floats) -> int:
-    """Return how many numbers make a half; the middle one of an odd number is in both."""
+    """Return the number of entries in a half; for an odd number, the middle entry is in both."""
     return max(2, -(-len(x) // 2))
 
 
 def nearest_errors(X: torch.Tensor, y: Floats, train: Ints, test: Ints, block_bytes: int | None = None) -> Floats:
-    """Return the squared error of every test row predicted by the nearest training row; of ties, the mean.
+    """Return the squared error of every test row predicted by the nearest training row; the mean over ties.
 
     All bonds have one length, so nearest rows tie: those within a relative 1e-6 of the least distance all count.
     """
@@ -173,10 +173,10 @@ class Rows:
 
 @dataclass(frozen=True, eq=False)
 class Errors:
-    """Squared errors on the test rows."""
+    """Squared errors on the test rows, and the mean on the training rows."""
 
     test: Annotated[Array, ("seed", "row")]
-    training: Annotated[Array, ("seed",)]  #: mean, on the training rows; 0 for what learns nothing
+    training: Annotated[Array, ("seed",)]  #: mean on the training rows; 0 for the nearest row, which learns nothing
 
 
 class Data(Material):
@@ -184,7 +184,7 @@ class Data(Material):
 
     @property
     def rows(self) -> Split:
-        """Rows to train on, all of them, in order; some to look at; and to test, in order."""
+        """All rows to train on, in order; some to score during training; and the rows to test on, in order."""
         usual = split_rows(self.dataset, self.settings.training.seeds.split)
         some = usual.validation[: self.settings.options.validation_rows]
         return Split(np.sort(usual.train), some, np.sort(usual.test))
@@ -197,26 +197,26 @@ class Data(Material):
 
 
 def first(s: Settings[Options]) -> Cell[Rows]:
-    """Return the cell that the others depend on: how many rows the data have."""
+    """Return the cell that the others depend on: the numbers of rows of the data."""
     return cell_of(s, "rows", Rows, _rows)
 
 
 def _rows(first: Material) -> Rows:
-    found = Rows({}, {}, {}, {})
+    result = Rows({}, {}, {}, {})
     for number, name in enumerate(first.settings.data):
         data = Data(first.settings, first.here, number)
         rows = data.rows
-        found.n[name] = sizes(data.settings.options.least_rows, rows.train.size)
-        found.test[name] = rows.test
-        found.variance[name] = float(data.dataset.y[rows.test].var())
-        found.dim[name] = int(data.dataset.X.shape[1])
-    return found
+        result.n[name] = sizes(data.settings.options.least_rows, rows.train.size)
+        result.test[name] = rows.test
+        result.variance[name] = float(data.dataset.y[rows.test].var())
+        result.dim[name] = int(data.dataset.X.shape[1])
+    return result
 
 
 def jobs(s: Settings[Options], counts: Ints) -> list[tuple[int, int]]:
-    """Return numbers of rows and widths of the networks; the widest may be among the first already."""
+    """Return numbers of rows and widths of the networks; the widest one may be among the first networks already."""
     usual = [(int(n), s.training.d_model) for n in counts]
-    widths = () if s.network else s.options.widths  # networks of one's own are as wide as they are
+    widths = () if s.network else s.options.widths  # the user's networks have one width
     return list(dict.fromkeys([*usual, *((int(counts[-1]), width) for width in widths)]))
 
 
@@ -265,21 +265,21 @@ def _parameters(dim: int, config: TrainConfig) -> int:
 
 
 def networks(s: Settings[Options], results: Results) -> dict[str, Any]:
-    """Return how many networks there are."""
+    """Return the number of networks."""
     return {"networks": sum(s.seeds * len(jobs(s, results["rows"].n[name])) for name in s.data)}
 
 
 def analyse(s: Settings[Options], results: Results) -> Iterator[Row]:
-    """Return errors with intervals, and exponents: over all, over the upper half, and what it has beyond the lower."""
+    """Return errors with intervals, and exponents: over all numbers, over the upper half, and upper less lower half."""
     for name in s.data:
         yield from _analyse(s, results, name)
 
 
 def _analyse(s: Settings[Options], results: Results, data: str) -> Iterator[Row]:
-    kept: Rows = results["rows"]
-    counts, blocks = kept.n[data], kin(kept.test[data])
+    used: Rows = results["rows"]
+    counts, blocks = used.n[data], kin(used.test[data])
     shapes = [replace(s.training, d_model=width) for width in s.options.widths]
-    parameters = np.array([_parameters(kept.dim[data], shape) for shape in shapes])
+    parameters = np.array([_parameters(used.dim[data], shape) for shape in shapes])
     usual = [f"{n}x{s.training.d_model}" for n in counts]
     wide = [f"{counts[-1]}x{width}" for width in s.options.widths]
     nearest = [f"{n}-nearest" for n in counts]
@@ -292,35 +292,35 @@ def _analyse(s: Settings[Options], results: Results, data: str) -> Iterator[Row]
         cells: list[Errors] = [results[f"{data}/{name}"] for name in names]
         errors = np.stack([cell.test for cell in cells], 1).astype(np.float64)
         tables.setdefault(model, errors)
-        told = {"data": data, "model": model, "axis": axis}
+        labels = {"data": data, "model": model, "axis": axis}
         for i, at in enumerate(x):
-            yield row(mean_interval(errors[:, i], blocks), part="error", at=int(at), **told)
+            yield row(mean_interval(errors[:, i], blocks), part="error", at=int(at), **labels)
             if model == "network":
                 fitted = mean_interval(cells[i].training[:, None])
-                yield row(fitted, part="training error", at=int(at), **told)
+                yield row(fitted, part="training error", at=int(at), **labels)
         numbers, half = x.astype(np.float64), _half(x.astype(np.float64))
-        yield row(exponent(numbers, errors, blocks), part="exponent", **told)
-        yield row(exponent(numbers[-half:], errors[:, -half:], blocks), part="upper half", **told)
-        yield row(bend(numbers, errors, blocks), part="upper less lower half", **told)
+        yield row(exponent(numbers, errors, blocks), part="exponent", **labels)
+        yield row(exponent(numbers[-half:], errors[:, -half:], blocks), part="upper half", **labels)
+        yield row(bend(numbers, errors, blocks), part="upper less lower half", **labels)
     for i, at in enumerate(counts):
         ratio = log_ratio(tables["network"][:, i], tables["1NN"][:, i], blocks)
         yield row(ratio, part="network over 1NN", data=data, axis="n", at=int(at))
-    yield row(mean_interval([[kept.variance[data]]]), data=data, part="variance")
+    yield row(mean_interval([[used.variance[data]]]), data=data, part="variance")
 
 
 # ---------------------------------------------------------------------- page
 
 
 def headline(rows: Sequence[Row], s: Settings[Options]) -> Iterator[Line]:
-    """Return all exponents, with what is predicted."""
-    for own in select(rows, part="exponent"):
-        names = {name: own[name] for name in ("data", "model", "axis")}
+    """Return all exponents, with the predicted ones."""
+    for whole in select(rows, part="exponent"):
+        names = {name: whole[name] for name in ("data", "model", "axis")}
         upper = select(rows, part="upper half", **names)[0]
-        predicted = PREDICTED.get((own["data"], own["axis"]))
+        predicted = PREDICTED.get((whole["data"], whole["axis"]))
         note = f"theory, for smooth targets: {predicted}" if predicted else ""
-        what = f"{own['data']}, {own['model']}, exponent in {AXES[own['axis']]}"
-        for words, line in ((what, own), (f"{what}, upper half", upper)):
-            yield Line(words, line, -1, note=note, answers=("falls", "no fall found", "rises"))
+        what = f"{whole['data']}, {whole['model']}, exponent in {AXES[whole['axis']]}"
+        for text, line in ((what, whole), (f"{what}, upper half", upper)):
+            yield Line(text, line, -1, note=note, answers=("falls", "no fall found", "rises"))
 
 
 def rows(estimates: Sequence[Row], s: Settings[Options]) -> Any:
@@ -350,7 +350,7 @@ def _by_axis(estimates: Sequence[Row], s: Settings[Options], axis: str, series: 
     least = min(r.estimate.value for r in select(estimates, part="error")) / 100
     fitted = [r for r in select(estimates, part="training error", axis=axis) if r.estimate.value >= least]
     on_training = {f"{d}, network on its training rows": select(fitted, data=d) for d in s.data}
-    series |= {name: own for name, own in on_training.items() if own}
+    series |= {name: drawn for name, drawn in on_training.items() if drawn}
     if not any(series.values()):
         return None
     how: dict[str, Any] = {"zero": None, "log_y": True}

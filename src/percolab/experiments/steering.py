@@ -48,12 +48,12 @@ from percolab.study.settings import STEP, WORLDS, Settings
 
 RANDOM_DRAWS = 3  #: Random directions for each concept.
 LEAST_F1 = 0.3  #: A feature of a concept has at least this F1.
-#: The response to a concept's own feature less that to another concept's: what the right feature does.
+#: The response to a concept's own feature less the response to another concept's feature: the specific effect.
 LESS_OTHER = "feature less another"
 FEATURE_KEYS = ("feature", "other_feature", "feature_leak", "feature_size")
 ON_CONCEPTS = ("own", "random", *FEATURE_KEYS)
 SLOPE = "slope, response over truth"
-#: By direction: the title of its picture, the direction of its control, and what the picture calls the control.
+#: By direction: the title of its picture, the direction of its control, and the name of the control in the picture.
 PICTURED = {
     "own": ("own directions", "random", "random direction"),
     "probe": ("probes' directions", "fresh probe", "fresh values (null)"),
@@ -65,9 +65,9 @@ At = tuple[int, int, int]  #: Epoch, layer and dose, by their numbers.
 
 @dataclass(frozen=True)
 class Options(points.Options):
-    """What this experiment is made from beside data and networks; `keep` is 0, which is untrained, and the last."""
+    """Options of this experiment besides data and networks; `keep` is 0, which is untrained, and the last epoch."""
 
-    rows: int = 64  #: samples of a concept that are steered
+    rows: int = 64  #: number of steered samples of a concept
     doses: tuple[float, ...] = (0.25, 0.5, 1.0, 2.0)  #: in units of the difference to the sibling, or of z
 
 
@@ -81,7 +81,7 @@ def options(scale: str, seeds: int, training: TrainConfig) -> Options:
 
 @dataclass(frozen=True, eq=False)
 class Measured:
-    """Mean changes of the prediction, by direction, and what they should be."""
+    """Mean changes of the prediction, by direction, and the exact changes."""
 
     #: on siblings: along own, random and features' directions
     concepts: Annotated[dict[str, Array], ("seed", "trained_on", "epoch", "layer", "side", "pair", "dose")]
@@ -99,7 +99,7 @@ class Measured:
 
 
 class _Hierarchy:
-    """One hierarchy, and the samples of it that are steered: found once, for all networks and layers."""
+    """One hierarchy, and its samples that are steered: found once, for all networks and layers."""
 
     def __init__(self, data: Material, number: int, pairs: Siblings, places: Places) -> None:
         s, truth = data.settings, data.truths[number]
@@ -119,7 +119,7 @@ def measure(data: Material, networks: Networks) -> Measured:
     """Steer in every layer but the last of every network, before and after training, for every hierarchy."""
     s, probed = data.settings, data.probed(least_depth=responses.LEAST_DEPTH)
     units = zip(points.pairs_of(data), probed, strict=True)
-    hierarchies = [_Hierarchy(data, k, *own) for k, own in enumerate(units)]
+    hierarchies = [_Hierarchy(data, k, *both) for k, both in enumerate(units)]
     epochs, names = (0, networks.last), [RAW, *responses.streams(data.model(networks))]
 
     def steered(look: Look) -> dict[str, Floats]:
@@ -138,10 +138,10 @@ def measure(data: Material, networks: Networks) -> Measured:
         ]
         return {key: np.concatenate([part[key] for part in parts], -2) for key in parts[0]}
 
-    found = data.measured_by_factor(networks, epochs, names, steered)
+    measured = data.measured_by_factor(networks, epochs, names, steered)
     return Measured(
-        concepts={key: values for key, values in found.items() if key in ON_CONCEPTS},
-        latents={key: values for key, values in found.items() if key not in ON_CONCEPTS},
+        concepts={key: values for key, values in measured.items() if key in ON_CONCEPTS},
+        latents={key: values for key, values in measured.items() if key not in ON_CONCEPTS},
         true=np.concatenate([h.true for h in hierarchies], 1),
         law=np.concatenate([h.law for h in hierarchies]),
         pairs=points.columns_of([h.pairs for h in hierarchies]),
@@ -166,15 +166,15 @@ def _along_own(A: torch.Tensor, h: _Hierarchy, steer: Steer) -> dict[str, Floats
 
 
 def _along_probes(A: torch.Tensor, h: _Hierarchy, steer: Steer) -> dict[str, Floats]:
-    """Return (L, D) responses along directions of probes of z, their size there and elsewhere; and of fresh values."""
+    """Return (L, D) responses along directions of probes of z, their size inside and elsewhere; and of fresh values."""
     along = responses.probe_directions(A, read_places(A, h.places, h.values))
     index = torch.from_numpy(h.places.depth_index).to(A.device)
     there = h.outside[:, 0] >= 0
     (mean, size), *fresh = (steer(h.inside, along[index, t]) for t in range(1 + responses.FRESH_PROBES))
     beyond = np.full((there.size, mean.shape[1]), np.nan)
     beyond[there] = steer(h.outside[there], along[torch.from_numpy(there).to(A.device), 0])[1]
-    found = {"probe_leak": beyond[h.places.depth_index], "probe": mean, "probe_size": size}
-    return found | {f"fresh_{t}": response for t, (response, _) in enumerate(fresh, 1)}
+    moved = {"probe_leak": beyond[h.places.depth_index], "probe": mean, "probe_size": size}
+    return moved | {f"fresh_{t}": response for t, (response, _) in enumerate(fresh, 1)}
 
 
 def _features(data: Material, A: torch.Tensor, hierarchies: list[_Hierarchy]) -> tuple[list[Any], torch.Tensor]:
@@ -187,7 +187,7 @@ def _features(data: Material, A: torch.Tensor, hierarchies: list[_Hierarchy]) ->
 
 
 def _best_features(table: Any, h: _Hierarchy) -> Ints:
-    """Return (2, P) the feature that matches each sibling best, -1 where none matches well."""
+    """Return (2, P) the feature that matches each sibling best, -1 if none matches well."""
     children = h.forest.latent_children[h.pairs.parent].T - h.forest.n_points
     good = table[table["f1"] >= LEAST_F1]
     feature = np.full(h.forest.n_latents, -1, np.int64)
@@ -198,43 +198,43 @@ def _best_features(table: Any, h: _Hierarchy) -> Ints:
 def _along_features(
     A: torch.Tensor, h: _Hierarchy, steer: Steer, best: Ints, units: torch.Tensor, doses: int
 ) -> dict[str, Floats]:
-    """Return (2, P, D) responses along the part of own directions that features carry; NaN where there is none.
+    """Return (2, P, D) responses along the part of own directions that features carry; NaN without a feature.
 
     They are responses on a concept, to another concept's feature, and their sizes outside the parent and on it.
     """
-    found = {name: np.full((2, len(h.pairs), doses), np.nan) for name in FEATURE_KEYS}
+    moved = {name: np.full((2, len(h.pairs), doses), np.nan) for name in FEATURE_KEYS}
     side, pair = np.nonzero(best >= 0)
     if not side.size:
-        return found
+        return moved
     chosen = torch.from_numpy(side).to(A.device), torch.from_numpy(pair).to(A.device)
-    own, features, samples = responses.own_directions(A, h.ready)[chosen], best[side, pair], h.samples[side, pair]
+    along, features, samples = responses.own_directions(A, h.ready)[chosen], best[side, pair], h.samples[side, pair]
 
     def carried(numbers: Ints) -> torch.Tensor:
         unit = units[torch.from_numpy(numbers).to(A.device)]
-        return (own * unit).sum(1, keepdim=True) * unit
+        return (along * unit).sum(1, keepdim=True) * unit
 
     start, stop = h.pairs.start[pair], h.pairs.stop[pair]
     outside = h.pairs.order[responses.beyond_rows(start, stop, h.n, h.rows)]
     mean, size = steer(samples, carried(features))
     leak = steer(outside, carried(features))[1]
-    leak[stop - start == h.n] = np.nan  # there is no elsewhere
+    leak[stop - start == h.n] = np.nan  # no row is elsewhere
     partner = unrelated(*_extents(h, side, pair), features, np.random.default_rng(h.number))
     other = steer(samples, carried(features[partner]))[0]
     other[partner < 0] = np.nan
     for key, values in zip(FEATURE_KEYS, (mean, other, leak, size), strict=True):
-        found[key][side, pair] = values
-    return found
+        moved[key][side, pair] = values
+    return moved
 
 
 def _extents(h: _Hierarchy, side: Ints, pair: Ints) -> tuple[Ints, Ints]:
-    """Return where the points of siblings begin and end."""
+    """Return the first place of the siblings' points, and one past the last."""
     latent = h.forest.latent_children[h.pairs.parent[pair], side] - h.forest.n_points
     start = h.forest.latent_start[latent]
     return start, start + h.forest.latent_size[latent]
 
 
 def unrelated(start: Ints, stop: Ints, feature: Ints, rng: np.random.Generator) -> Ints:
-    """Return for each concept the number of another, at random among those that share no point and no feature with it.
+    """Return for each concept another one, drawn at random among those that share no point and no feature with it.
 
     -1 where there is none.
     """
@@ -249,45 +249,45 @@ def unrelated(start: Ints, stop: Ints, feature: Ints, rng: np.random.Generator) 
 
 def analyse(s: Settings[Options], results: Results) -> Iterator[Row]:
     """Return slopes, r² and leakage by direction, layer and dose: relevant, irrelevant, untrained, and the nulls."""
-    found: Measured = results["measures"]
-    pairs = kin(found.pairs["place"], found.pairs["factor"])
-    latents = kin(found.latent_place, found.latent_factor)
-    for e, epoch in enumerate(found.epochs):
-        for k, layer in enumerate(found.layers):
-            for d, dose in enumerate(found.doses):
+    data: Measured = results["measures"]
+    pairs = kin(data.pairs["place"], data.pairs["factor"])
+    latents = kin(data.latent_place, data.latent_factor)
+    for e, epoch in enumerate(data.epochs):
+        for k, layer in enumerate(data.layers):
+            for d, dose in enumerate(data.doses):
                 names = {"network": "trained" if epoch else "untrained", "layer": layer, "dose": dose}
-                yield from _own_rows(found, pairs, (e, k, d), names)
-                yield from _probe_rows(found, latents, (e, k, d), names)
+                yield from _own_rows(data, pairs, (e, k, d), names)
+                yield from _probe_rows(data, latents, (e, k, d), names)
                 if dose == 1.0 and epoch:
-                    yield from _leak_rows(found, pairs, latents, (e, k, d), names)
+                    yield from _leak_rows(data, pairs, latents, (e, k, d), names)
 
 
-def _own_rows(found: Measured, blocks: Ints, at: At, names: dict[str, Any]) -> Iterator[Row]:
+def _own_rows(data: Measured, blocks: Ints, at: At, names: dict[str, Any]) -> Iterator[Row]:
     """Return slopes along own, random and features' directions, and of the right feature less another."""
     e, k, d = at
     by_direction = {
-        name: found.concepts[name][:, :, e, k, :, :, d] for name in ("own", "random", "feature", "other_feature")
+        name: data.concepts[name][:, :, e, k, :, :, d] for name in ("own", "random", "feature", "other_feature")
     }
     by_direction[LESS_OTHER] = by_direction["feature"] - by_direction["other_feature"]
     for direction, values in by_direction.items():
-        for case, response in responses.by_relevance(values, found.pairs["factor"]).items():
+        for case, response in responses.by_relevance(values, data.pairs["factor"]).items():
             if not np.isfinite(response).any():
                 continue
-            slope, r2 = responses.response_line(names["dose"] * found.true, response, blocks)
+            slope, r2 = responses.response_line(names["dose"] * data.true, response, blocks)
             here = {"direction": direction.replace("_", " "), "case": case, **names}
             here["concepts"] = round(np.isfinite(response).sum() / len(response))  # of which a mean network has one
             yield row(slope, measure="slope", **here)
             yield row(r2, measure="r2", **here)
 
 
-def _probe_rows(found: Measured, blocks: Ints, at: At, names: dict[str, Any]) -> Iterator[Row]:
-    """Return slopes along probes' directions, and of those of fresh values, all draws of them together."""
+def _probe_rows(data: Measured, blocks: Ints, at: At, names: dict[str, Any]) -> Iterator[Row]:
+    """Return slopes along directions of probes, and of probes of fresh values, all draws together."""
     e, k, d = at
-    law = names["dose"] * found.law
+    law = names["dose"] * data.law
     for case in ("relevant", "irrelevant"):
 
         def response(name: str, case: str = case) -> Floats:
-            return responses.by_relevance(found.latents[name][:, :, e, k, :, d], found.latent_factor)[case]
+            return responses.by_relevance(data.latents[name][:, :, e, k, :, d], data.latent_factor)[case]
 
         slope, r2 = responses.response_line(law, response("probe"), blocks)
         here = {"direction": "probe", "case": case, **names}
@@ -299,16 +299,16 @@ def _probe_rows(found: Measured, blocks: Ints, at: At, names: dict[str, Any]) ->
         yield band(null, measure="slope", direction="fresh probe", case=case, **names)
 
 
-def _leak_rows(found: Measured, pairs: Ints, latents: Ints, at: At, names: dict[str, Any]) -> Iterator[Row]:
+def _leak_rows(data: Measured, pairs: Ints, latents: Ints, at: At, names: dict[str, Any]) -> Iterator[Row]:
     """Return leakage of probes' and features' directions where the hierarchy is relevant."""
     e, k, d = at
     for direction, measured, factor, blocks in (
-        ("probe", found.latents, found.latent_factor, latents),
-        ("feature", found.concepts, found.pairs["factor"], pairs),
+        ("probe", data.latents, data.latent_factor, latents),
+        ("feature", data.concepts, data.pairs["factor"], pairs),
     ):
         both = [measured[f"{direction}_{part}"][:, :, e, k, ..., d] for part in ("size", "leak")]
-        own = [responses.by_relevance(values, factor)["relevant"] for values in both]
-        inside, outside = (values if values.ndim == 2 else mean_of_known(values, 1) for values in own)
+        relevant = [responses.by_relevance(values, factor)["relevant"] for values in both]
+        inside, outside = (values if values.ndim == 2 else mean_of_known(values, 1) for values in relevant)
         if np.isfinite(inside).any():
             value = responses.leakage(inside, outside, blocks)
             yield row(value, measure="leakage", direction=direction, case="relevant", **names)
@@ -323,14 +323,14 @@ def headline(rows: Sequence[Row], s: Settings[Options]) -> Iterator[Line]:
         here = select(rows, network="trained", layer=layer, dose=1.0)
         slopes = {(r["direction"], r["case"]): r for r in select(here, measure="slope")}
         where = label(layer)
-        for direction, along, control, words in (
+        for direction, along, control, versus in (
             ("own", "the own direction", ("own", "irrelevant"), "irrelevant"),
             ("probe", "the probe direction", ("fresh probe", "relevant"), "fresh values"),
             (LESS_OTHER, "the feature's direction less another's", ("other feature", "relevant"), "another feature"),
         ):
             if (direction, "relevant") in slopes:
                 what = f"slope along {along}, {where}"
-                yield Line(what, slopes[direction, "relevant"], 1, 0.0, slopes[control], words)
+                yield Line(what, slopes[direction, "relevant"], 1, 0.0, slopes[control], versus)
         for leak in select(here, measure="leakage"):
             yield Line(f"leakage of the {leak['direction']} direction, {where}", leak, -1, 1.0, note=SAME)
 
@@ -368,16 +368,16 @@ def _by_layer(
     """Draw slopes or r² along a direction, with its controls, in the layers that have any."""
     here = select(rows, measure=measure, dose=1.0)
     along, after = select(here, direction=direction), {"case": "relevant", "network": "trained"}
-    title, control, words = PICTURED[direction]
+    title, control, beside = PICTURED[direction]
     series = {
         "relevant": select(along, **after),
         "irrelevant": select(along, **{**after, "case": "irrelevant"}),
-        words: select(here, direction=control, **after),
+        beside: select(here, direction=control, **after),
         "untrained": select(along, **{**after, "network": "untrained"}),
     }
     if not series["relevant"]:
         return None
-    series = {name: own for name, own in series.items() if own}
+    series = {name: estimates for name, estimates in series.items() if estimates}
     return by_layer(series, layers_of(along), f"{s.data[0]}: {title}", unit)
 
 

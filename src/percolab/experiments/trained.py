@@ -42,7 +42,7 @@ RELATIVE, RATIO = "error over that of the mean", "log ratio,\ntrained over untra
 
 
 def log_change(values: Floats) -> Floats:
-    """Return the logarithm of (S, E, …) positive measures, less that of the same seed at the first epoch."""
+    """Return the logarithm of (S, E, …) positive measures, less its value for the same seed at the first epoch."""
     logs: Floats = np.log(np.maximum(values.astype(np.float64), 1e-300))
     return logs - logs[:, :1]
 
@@ -52,7 +52,7 @@ def log_change(values: Floats) -> Floats:
 
 @dataclass(frozen=True, eq=False)
 class Measured:
-    """What was measured of every pair of siblings and every latent."""
+    """The measurements of every pair of siblings and every latent."""
 
     separation: Annotated[Array, ("seed", "epoch", "layer", "pair")]
     mse: Annotated[Array, ("seed", "epoch", "layer", "latent", "target")]  #: of probes, on held-out samples
@@ -72,8 +72,8 @@ def train(data: Material) -> Networks:
 
 
 def measure(data: Material, networks: Networks) -> Measured:
-    """Probe latents and separate siblings in every layer, at every epoch kept, of every network, and in the input."""
-    own, [truth], [probed], [pairs] = data.settings.options, data.truths, data.probed(), pairs_of(data)
+    """Probe latents and separate siblings in every layer of every network, at every kept epoch, and in the input."""
+    asked, [truth], [probed], [pairs] = data.settings.options, data.truths, data.probed(), pairs_of(data)
     whole = siblings.ready(pairs, data.device)
     z = np.column_stack([truth.latent_z, fresh_values(truth.forest, 1, seed=data.settings.draw)])
     values = np.column_stack([z[:, 0], path_sums(truth.forest, z[:, :1])[:, 0], z[:, 1]])[probed.latent]
@@ -85,9 +85,9 @@ def measure(data: Material, networks: Networks) -> Measured:
         return {"separation": siblings.separation(siblings.sums(look.A, whole)), "mse": read.mse}
 
     return Measured(
-        **data.measured(networks, own.keep, names, measures), baseline=raw.baseline, pair_place=pairs.place,
+        **data.measured(networks, asked.keep, names, measures), baseline=raw.baseline, pair_place=pairs.place,
         latent_place=data.places([probed]), fom=truth.forest.figure_of_merit[probed.latent], layers=names,
-        epochs=list(own.keep), targets=list(TARGETS), training=networks.scores,
+        epochs=list(asked.keep), targets=list(TARGETS), training=networks.scores,
     )  # fmt: skip
 
 
@@ -96,18 +96,18 @@ def measure(data: Material, networks: Networks) -> Measured:
 
 def analyse(s: Settings[Options], results: Results) -> Iterator[Row]:
     """Return log ratios, trained over untrained, and the measures themselves, by layer and epoch."""
-    found: Measured = results["measures"]
-    usable = (found.baseline >= LEAST_BASELINE).all(1) & np.isfinite(found.mse).all((0, 1, 2, 4))
-    baseline, mse = found.baseline[usable], found.mse[:, :, :, usable].astype(np.float64)
-    place = found.latent_place[usable]
-    blocks, pair_blocks = kin(place), kin(found.pair_place)
-    for k, layer in enumerate(found.layers):
-        separation = log_change(found.separation[:, :, k])
+    data: Measured = results["measures"]
+    usable = (data.baseline >= LEAST_BASELINE).all(1) & np.isfinite(data.mse).all((0, 1, 2, 4))
+    baseline, mse = data.baseline[usable], data.mse[:, :, :, usable].astype(np.float64)
+    place = data.latent_place[usable]
+    blocks, pair_blocks = kin(place), kin(data.pair_place)
+    for k, layer in enumerate(data.layers):
+        separation = log_change(data.separation[:, :, k])
         change = log_change(mse[:, :, k])
-        for j, epoch in enumerate(found.epochs):
+        for j, epoch in enumerate(data.epochs):
             names = {"layer": layer, "epoch": epoch}
             yield row(mean_interval(separation[:, j], pair_blocks), measure="log ratio, separation", **names)
-            level = found.separation[:, j, k].astype(np.float64)
+            level = data.separation[:, j, k].astype(np.float64)
             yield row(mean_interval(level, pair_blocks), measure="separation", **names)
             apart = change[:, j, :, TARGETS.index("z")] - change[:, j, :, TARGETS.index("fresh z")]
             yield row(mean_interval(apart, blocks), measure="log ratio, z less fresh z", **names)
@@ -116,13 +116,13 @@ def analyse(s: Settings[Options], results: Results) -> Iterator[Row]:
                 yield row(ratio, measure=f"log ratio, error on {target}", **names)
                 error = _relative(mse[:, j, k, :, t], baseline[:, t], blocks)
                 yield row(error, measure=f"error on {target}", **names)
-        names = {"measure": "log ratio by FOM, error on z", "layer": layer, "epoch": found.epochs[-1]}
-        for here, where in fom_bins(found.fom[usable]):
+        names = {"measure": "log ratio by FOM, error on z", "layer": layer, "epoch": data.epochs[-1]}
+        for here, where in fom_bins(data.fom[usable]):
             yield row(mean_interval(change[:, -1, here, 0], kin(place[here])), **names, **where)
 
 
 def _relative(mse: Floats, baseline: Floats, blocks: Ints) -> Estimate:
-    """Return the error of probes over that of the mean, all latents together, with its interval."""
+    """Return the error of probes over the error of the mean, all latents together, with its interval."""
 
     def statistic(seeds: Ints, latents: Ints) -> float:
         return float(mse[np.ix_(seeds, latents)].mean(0).sum() / baseline[latents].sum())
@@ -139,8 +139,8 @@ def headline(rows: Sequence[Row], s: Settings[Options]) -> Iterator[Line]:
     for layer in s.layers or (*(f"blocks.{i}.hidden" for i in range(n)), f"blocks.{n - 1}"):
         names = {"layer": layer, "epoch": end}
         fresh = select(rows, measure="log ratio, error on fresh z", **names)[0]
-        own = select(rows, measure="log ratio, error on z", **names)[0]
-        yield Line(f"error on z, log ratio to untrained, {label(layer)}", own, -1, 0.0, fresh, "fresh z")
+        on_z = select(rows, measure="log ratio, error on z", **names)[0]
+        yield Line(f"error on z, log ratio to untrained, {label(layer)}", on_z, -1, 0.0, fresh, "fresh z")
         apart = select(rows, measure="log ratio, separation", **names)[0]
         yield Line(f"separation, log ratio to untrained, {label(layer)}", apart, note="0 before training")
 
@@ -179,8 +179,8 @@ def separation(rows: Sequence[Row], s: Settings[Options]) -> Any:
 
 def fom(rows: Sequence[Row], s: Settings[Options]) -> Any:
     """Log ratio of the error on z, trained over untrained, by figure of merit."""
-    own = select(rows, measure="log ratio by FOM, error on z")
-    series = {label(name): select(own, layer=name) for name in _shown(rows, s)}
+    ratios = select(rows, measure="log ratio by FOM, error on z")
+    series = {label(name): select(ratios, layer=name) for name in _shown(rows, s)}
     return by_number(series, "at", f"{s.data[0]}: error on z by FOM", "FOM", RATIO)
 
 

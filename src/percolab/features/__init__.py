@@ -1,4 +1,4 @@
-"""The judge: features of any method scored against the concepts of a forest, and simple methods to compare with."""
+"""The judge: scores features of any method against the concepts of a forest; and simple methods to compare with."""
 
 from percolab.ground.extras import stubbed
 

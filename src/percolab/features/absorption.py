@@ -4,11 +4,11 @@ On edges: recall of the upper concept's feature on its rows outside the lower on
 
 On rows, where the concept's own F1 is at least 0.5: the share of its rows on which its feature is silent and an
 absorber fires. Absorbers of a concept are the other features with F1 of at least 0.5 for a concept inside it of at
-most half its size. Independent misses look the same, so beside it stands the product of the two shares.
+most half its size. Independent misses look the same; their expected share is the product of the two shares.
 
-A concept's absorbers are absorbers of all above it. So for a feature and a row it fires on there is a deepest concept
-over that row which the feature absorbs from, and with the deepest one over all features, row by row, every count is a
-sum over a subtree. Rows are independent of each other, so tasks are ranges of rows.
+A concept's absorbers are also absorbers of all concepts above it. So for a feature and a row it fires on there is a
+deepest concept over that row which the feature absorbs from. With the deepest one over all features, row by row, every
+count is a sum over a subtree. Rows are independent of each other, so tasks are ranges of rows.
 """
 
 from __future__ import annotations
@@ -30,19 +30,19 @@ from percolab.ground.parallel import run
 
 @dataclass(frozen=True, eq=False)
 class Absorbers:
-    """Where absorbers fire. A concept is an index, and on a row's path the deeper of two has the larger one."""
+    """Where absorbers fire. Concepts are indices; of two on a row's path, the deeper one has the larger index."""
 
     #: (F+1,) the lowest concepts that feature f absorbs from are lowest[first[f] : first[f + 1]], increasing
     first: Ints
     lowest: Ints
     #: (n,) for each position, the deepest concept over it that a feature firing there absorbs from; -1: none
     deepest: Ints
-    feature: Ints  #: (n,) that feature
-    second: Ints  #: (n,) the same over all features but that one
+    feature: Ints  #: (n,) the feature that absorbs from it
+    second: Ints  #: (n,) the deepest concept over all other features
 
 
 def on_edges(firing: Firing, concepts: Concepts, matches: Matches) -> Floats:
-    """Return recall of the upper concept's feature outside minus inside each concept; NaN where there is none."""
+    """Return recall of the upper concept's feature outside minus inside each concept; NaN without an upper concept."""
     upper, size = concepts.upper, concepts.size
     feature = np.where(upper < 0, -1, matches.feature[upper])
     inside = count_pairs(firing, feature, concepts.start, concepts.stop)
@@ -58,14 +58,14 @@ def find_absorbers(firing: Firing, concepts: Concepts, pairs: Pairs, threads: in
     feature = np.repeat(np.arange(firing.fired.size), np.diff(pairs.good_first))
     absorbed = _first_twice_as_large(concepts.upper, concepts.size)[pairs.good]
     absorbed = absorbed[np.lexsort((absorbed, feature))]
-    # Of the concepts of a feature the innermost count. In preorder the next one lies inside a concept, if any does.
+    # Only the innermost concepts of a feature count. In preorder the next concept lies inside a concept, if any does.
     innermost = absorbed >= 0
     innermost[:-1] &= (feature[1:] != feature[:-1]) | (absorbed[1:] >= concepts.end[absorbed[:-1]])
     member, lowest = feature[innermost], absorbed[innermost]
     first = np.searchsorted(member, np.arange(firing.fired.size + 1))
     where = deepest, by, second = tuple(np.full(firing.n_rows, -1, np.int64) for _ in range(3))
-    given = first, lowest, concepts.start, concepts.stop, concepts.upper, firing, *where
-    run([(_cover, (*ends, *given)) for ends in even_ranges(bits.words_for(firing.n_rows), threads)], threads)
+    common = first, lowest, concepts.start, concepts.stop, concepts.upper, firing, *where
+    run([(_cover, (*ends, *common)) for ends in even_ranges(bits.words_for(firing.n_rows), threads)], threads)
     return Absorbers(first, lowest, deepest, by, second)
 
 
@@ -80,11 +80,11 @@ def on_rows(
     asked = matches.f1 >= GOOD
     where = absorbers.deepest, absorbers.feature, absorbers.second
     most = int(firing.fired.max())
-    given = most, concepts.start, concepts.stop, matches.feature, firing, *where, on_own, on_own_by_others
-    # Large concepts are listed beside each other, so each task takes them from the whole list.
+    common = most, concepts.start, concepts.stop, matches.feature, firing, *where, on_own, on_own_by_others
+    # Large concepts are next to each other in the list, so each task takes every `step`-th concept.
     step = TASKS_PER_THREAD * threads
     shares = (np.ascontiguousarray(np.flatnonzero(asked)[i::step]) for i in range(step))
-    run([(_covered_by_own, (share, *given)) for share in shares], threads)
+    run([(_covered_by_own, (share, *common)) for share in shares], threads)
     size = concepts.size
     absorbed = covered - on_own  # where the concept's own feature is silent, absorbers are others
     silent, fires = (size - matches.hits) / size, (absorbed + on_own_by_others) / size
@@ -92,7 +92,7 @@ def on_rows(
 
 
 def deepest_latent(absorbers: Absorbers, concepts: Concepts, order: Ints) -> Ints:
-    """Return `Absorbers.deepest` as latents, by row of the codes, of which position p is order[p]."""
+    """Return `Absorbers.deepest` as latents, by row of the codes: position p is row order[p]."""
     latents = np.full(order.size, -1, np.int64)
     known = absorbers.deepest >= 0
     latents[order[known]] = concepts.latent[absorbers.deepest[known]]
@@ -100,7 +100,7 @@ def deepest_latent(absorbers: Absorbers, concepts: Concepts, order: Ints) -> Int
 
 
 def _first_twice_as_large(upper: Ints, size: Ints) -> Ints:
-    """Return the lowest concept above each that has at least twice its rows, or -1."""
+    """Return, for each concept, the lowest concept above it with at least twice its rows, or -1."""
     above = upper.copy()
     small = np.arange(size.size)
     while small.size:
@@ -116,7 +116,7 @@ def _first_twice_as_large(upper: Ints, size: Ints) -> Ints:
 def _cover(w0, w1, absorbs_first, lowest, start, stop, upper, firing, deepest, feature, second):
     """Find the deepest and the second concept on the positions of words w0 … w1 - 1, one feature after another.
 
-    A row outside the lowest concept that a feature absorbs from counts for the lowest one above that has it.
+    A row outside the lowest concept that a feature absorbs from counts for the lowest concept above that contains it.
     """
     listed = np.empty(64 * (w1 - w0), np.int32)
     for f in range(firing.fired.size):
@@ -145,7 +145,7 @@ def _cover(w0, w1, absorbs_first, lowest, start, stop, upper, firing, deepest, f
 
 @kernel
 def _offer(p, f, c, deepest, feature, second):
-    """Take a feature's concept on a row into the deepest and the second, which belong to different features."""
+    """Update the deepest and the second concept on a row, which are of different features, by one feature's concept."""
     if feature[p] == f:
         deepest[p] = max(deepest[p], c)
     elif c > deepest[p]:
@@ -157,7 +157,7 @@ def _offer(p, f, c, deepest, feature, second):
 
 @kernel
 def _covered_by_own(asked, most, start, stop, best, firing, deepest, feature, second, on_own, by_others):
-    """Count, on the rows a concept's feature fires on, those where any feature, and any other, absorbs from it."""
+    """Count the rows where a concept's feature fires and any feature absorbs from it, and where any other one does."""
     positions = np.empty(most, np.int32)
     for c in asked:
         f = best[c]

@@ -21,7 +21,7 @@ _63 = np.uint64(63)
 
 @intrinsic
 def ones(typing_context, word):
-    """Return the number of ones in a uint64, as int64."""
+    """Return the number of set bits of a uint64, as int64."""
 
     def emit(context, builder, signature, args):
         return builder.ctpop(args[0])
@@ -31,7 +31,7 @@ def ones(typing_context, word):
 
 @intrinsic
 def lowest(typing_context, word):
-    """Return the place of the lowest one of a uint64, 64 where there is none, as int64."""
+    """Return the place of the lowest set bit of a uint64, 64 if there is none, as int64."""
 
     def emit(context, builder, signature, args):
         return builder.cttz(args[0], ir.Constant(ir.IntType(1), 0))
@@ -64,13 +64,13 @@ def remove(words, position):
 
 @kernel
 def from_bit(position):
-    """Return the mask of a word's bits from this position's on."""
+    """Return the mask of a word's bits from the bit of this position on."""
     return ALL << np.uint64(position & 63)
 
 
 @kernel
 def upto_bit(position):
-    """Return the mask of a word's bits up to this position's, which is included."""
+    """Return the mask of a word's bits up to and including the bit of this position."""
     return ALL >> (_63 - np.uint64(position & 63))
 
 

@@ -1,4 +1,4 @@
-"""Chance: the best F1 of every concept when each feature's rows are permuted, independently of each other.
+"""Chance: the best F1 of every concept when the rows of each feature are permuted independently.
 
 A permuted feature fires on a uniform random set of as many rows as before, so a set is drawn and counted. Draw t of
 feature f is a pure function of (seed, t, f, number of rows, number fired): nothing depends on the threads, on the
@@ -27,7 +27,7 @@ from percolab.ground.parallel import Task, run
 from percolab.rng.philox import CHANCE, STEP, block, mix
 from percolab.worlds.samples import shuffle
 
-RARE = 32  #: Sets of at most 1 in this many rows are drawn row by row, larger ones as words of coins.
+RARE = 32  #: Sets of at most 1 in this many rows are drawn row by row, larger ones by coin tosses.
 
 
 def chance(firing: Firing, truth: ConceptIntervals, draws: int, seed: int, threads: int) -> Floats:
@@ -35,12 +35,12 @@ def chance(firing: Firing, truth: ConceptIntervals, draws: int, seed: int, threa
     edges, size = truth.edges, truth.concepts.size
     ranges = even_ranges(firing.fired.size, threads)
     best = np.zeros((draws, len(ranges), size.size))
-    given: tuple[Any, ...] = firing.fired, firing.n_rows, edges.at
+    common: tuple[Any, ...] = firing.fired, firing.n_rows, edges.at
     if truth.labels.place is not None:
-        given = firing, *_by_document(truth), edges.at.size
+        common = firing, *_by_document(truth), edges.at.size
     draw_best = _best_by_rows if truth.labels.place is None else _best_by_documents
     tasks: list[Task] = [
-        (draw_best, (*ends, draw, np.uint64(seed), *given, edges.start, edges.stop, size, best[draw, i]))
+        (draw_best, (*ends, draw, np.uint64(seed), *common, edges.start, edges.stop, size, best[draw, i]))
         for draw in range(draws)
         for i, ends in enumerate(ranges)
     ]
@@ -51,8 +51,8 @@ def chance(firing: Firing, truth: ConceptIntervals, draws: int, seed: int, threa
 def _by_document(truth: ConceptIntervals) -> tuple[Ints, Ints, Ints, NDArray[np.uint32]]:
     """Return rows in the order of their documents.
 
-    These are, for each position, its place in that order and which document it is in; where each document begins, then
-    the end; and, for each place in that order, how many edges of concepts are not above it.
+    These are, for each position, its place in that order and its document; the first place of each document, and the
+    end; and, for each place in that order, the number of edges of concepts that are not above it.
     """
     where, labels = truth.labels.place[truth.order], truth.labels  # type: ignore[index]
     in_documents = np.argsort(where, kind="stable")
@@ -63,7 +63,7 @@ def _by_document(truth: ConceptIntervals) -> tuple[Ints, Ints, Ints, NDArray[np.
 
 
 def permuted(count: int, n_rows: int, *, seed: int, draw: int, feature: int) -> Ints:
-    """Return the positions, increasing, that a feature with `count` firing rows has in one draw."""
+    """Return the positions, increasing, of a feature with `count` firing rows in one draw."""
     words = np.empty(bits.words_for(n_rows), np.uint64)
     random_set(n_rows, count, np.uint64(set_key(np.uint64(seed), draw, feature)), words)
     out = np.empty(count, np.int64)
@@ -76,7 +76,7 @@ def permuted(count: int, n_rows: int, *, seed: int, draw: int, feature: int) -> 
 
 @kernel
 def set_key(seed, draw, feature):
-    """Return the start of the stream for one set."""
+    """Return the initial state of the random stream of one set."""
     key, _ = block(np.uint64(feature), np.uint64(draw), np.uint64(CHANCE), seed)
     return key
 
@@ -97,8 +97,8 @@ def random_set(n_rows, count, state, words):
 def _draw_set(n_rows, count, state, words):
     """Fill bits with a uniform random set of at most half of the positions.
 
-    Independent coins of any bias give a set that is uniform among the sets of its size; adding or removing
-    uniform positions until the size is right keeps it so. The bias is rounded down to 1/256, so mostly some are added.
+    Independent coins of any bias give a set that is uniform among the sets of its size; adding or removing uniform
+    positions until the size is right keeps it uniform. The bias is rounded down to 1/256, so mostly rows are added.
     """
     words[:] = bits.ZERO
     held = 0
@@ -120,7 +120,7 @@ def _draw_set(n_rows, count, state, words):
 
 @kernel
 def _toss(heads, state, words):
-    """Set each bit with probability heads / 256: read the digits of heads from the lowest, or for 1, and for 0."""
+    """Set each bit with probability heads / 256, from the lowest binary digit of heads: a 1 is an or, a 0 an and."""
     for digit in range(bits.lowest(np.uint64(heads)), 8):
         if (heads >> digit) & 1:
             for w in range(words.size):

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 if TYPE_CHECKING:
     import scipy.sparse
 
-COPY_BYTES = 1 << 28  #: Memory for one block of dense codes that must be copied: not float, or not stored row by row.
+COPY_BYTES = 1 << 28  #: Memory for one copied block of dense codes: not float, or not stored by rows.
 BLOCK_CELLS = 1 << 24  #: Cells of a block of rows.
 
 
@@ -40,7 +40,7 @@ class Codes(ABC):
         return total
 
     def refuse(self) -> NoReturn:
-        """Raise, naming the first code that is negative or not finite."""
+        """Raise ValueError for the first code that is negative or not finite."""
         for part in self.row_slices():
             block = self.take(part)
             block = block.toarray() if hasattr(block, "toarray") else block
@@ -64,11 +64,11 @@ class DenseCodes(Codes):
         return self.values[rows]
 
     def most_columns(self) -> int:
-        """Return how many features a block may have."""
+        """Return the largest number of features in a block."""
         return self.shape[1] if self._direct else max(1, COPY_BYTES // (8 * max(1, self.shape[0])))
 
     def columns(self, lo: int, hi: int) -> tuple[NDArray[Any], int]:
-        """Return a float array that is stored row by row and holds features lo … hi - 1, and where they start in it."""
+        """Return a float array, stored row by row, that holds features lo … hi - 1, and their first column in it."""
         if self._direct:
             return self.values, lo
         small = self.values.dtype.itemsize <= 2 or self.values.dtype == np.float32
@@ -91,7 +91,7 @@ class SparseCodes(Codes):
 
 
 class DeviceCodes(Codes):
-    """Codes that stay on a device, which packs them by itself."""
+    """Codes that stay on a device, where they are packed."""
 
     @abstractmethod
     def packed(self, order: NDArray[np.int64], threshold: NDArray[np.float64]) -> Iterator[NDArray[np.uint64]]:

@@ -1,7 +1,7 @@
 """Splitting: how many features it takes to cover a concept, by a greedy union.
 
-Start with the best feature; add, of all features, the one that raises F1 of the union most, ties to the lowest; stop
-when the raise is below `LEAST_RAISE`. Exact: candidates are left out only where a bound shows that they cannot win.
+Start with the best feature; add the feature that raises F1 of the union most, the lowest among equals; stop when the
+raise is below `LEAST_RAISE`. The result is exact: a candidate is left out only if a bound shows that it cannot win.
 
 Many concepts have the same best feature, and then often the same second one. Each round adds one feature to
 every union. Concepts with the same union are handled together: a feature is counted once, between their edges.
@@ -26,7 +26,7 @@ from percolab.ground.parallel import Task, run
 
 
 def unions(firing: Firing, concepts: Concepts, matches: Matches, pairs: Pairs, threads: int) -> tuple[Ints, Floats]:
-    """Return, for every concept, how many features its union takes (0 if the best F1 is 0) and the F1 it reaches."""
+    """Return, for every concept, the number of features in its union (0 if the best F1 is 0) and the union's F1."""
     f1, hits, chosen = matches.f1.copy(), matches.hits.copy(), matches.feature
     held = np.where(chosen >= 0, firing.fired[chosen], 0)
     taken, members = np.zeros(len(concepts), np.int64), np.empty((len(concepts), 0), np.int64)
@@ -36,19 +36,19 @@ def unions(firing: Firing, concepts: Concepts, matches: Matches, pairs: Pairs, t
     first, count = by_concept.indptr[:-1].astype(np.int64), np.diff(by_concept.indptr).astype(np.int64)
     while True:
         taken += chosen >= 0
-        members = np.sort(np.column_stack([members, chosen]), axis=1)  # which feature came first does not matter
+        members = np.sort(np.column_stack([members, chosen]), axis=1)  # the order of features does not matter
         growing = np.flatnonzero((chosen >= 0) & (count > 0))
         if not growing.size:
             return taken, f1
         growing, starts = _by_union(growing, members)
         members_of = members[growing[starts[:-1]]]
-        given = *_edges(growing, starts, concepts), concepts.size[growing], firing, candidate
+        common = *_edges(growing, starts, concepts), concepts.size[growing], firing, candidate
         chosen = np.full(len(concepts), -1, np.int64)
         state = tuple(column[growing] for column in (first, count, hits, held, f1, chosen))
         work = np.maximum.reduceat(count[growing], starts[:-1])
         marks = _even_shares(work, TASKS_PER_THREAD * threads)
         tasks: list[Task] = [
-            (_grow, (starts[lo : hi + 1], members_of[lo:hi], *given, *state)) for lo, hi in pairwise(marks)
+            (_grow, (starts[lo : hi + 1], members_of[lo:hi], *common, *state)) for lo, hi in pairwise(marks)
         ]
         run(tasks, threads)
         for column, grown in zip((count, hits, held, f1, chosen), state[1:], strict=True):
@@ -56,7 +56,7 @@ def unions(firing: Firing, concepts: Concepts, matches: Matches, pairs: Pairs, t
 
 
 def _by_union(growing: Ints, members: Ints) -> tuple[Ints, Ints]:
-    """Return the concepts sorted by the members of their unions, and where those of each union start; then the end."""
+    """Return the concepts sorted by the members of their unions, and the first concept of each union; then the end."""
     growing = growing[np.lexsort(members[growing].T)]
     same = (members[growing[1:]] == members[growing[:-1]]).all(axis=1)
     return growing, np.concatenate([[0], 1 + np.flatnonzero(~same), [growing.size]])
@@ -74,7 +74,7 @@ def _edges(growing: Ints, starts: Ints, concepts: Concepts) -> tuple[Ints, Ints,
 
 
 def _even_shares(work: Ints, n_tasks: int) -> Ints:
-    """Return marks that cut a list of amounts of work into at most so many tasks of about equal work."""
+    """Return marks that cut a list of amounts of work into at most `n_tasks` tasks of about equal work."""
     done = np.cumsum(work)
     return np.unique([0, *np.searchsorted(done, np.arange(1, n_tasks) * (done[-1] / n_tasks)), work.size])
 
@@ -96,7 +96,7 @@ def join(union, feature, firing):
 
 @kernel
 def new_in(union, feature, start, stop, firing):
-    """Return how many positions of [start, stop) the feature fires on and the union does not have."""
+    """Return the number of positions of [start, stop) where the feature fires and that are not in the union."""
     if firing.slot[feature] >= 0:
         return bits.count_outside(firing.words[firing.slot[feature]], union, start, stop)
     lo = place(firing.positions, firing.first[feature], firing.first[feature] + firing.fired[feature], start)
@@ -109,7 +109,7 @@ def new_in(union, feature, start, stop, firing):
 
 @kernel
 def _new_below(union, feature, edges, firing, below):
-    """Write, for each edge, how many positions from the first one to it the feature fires on and the union has not."""
+    """Write, for each edge, the number of positions below it where the feature fires and that are not in the union."""
     for k in range(1, edges.size):
         below[k] = below[k - 1] + new_in(union, feature, edges[k - 1], edges[k], firing)
 
@@ -130,9 +130,9 @@ def _grow(starts, members, edges, left, right, size, firing, candidate, begin, c
 def _grow_together(lo, hi, edges, left, right, union, size, firing, candidate, begin, count, hits, held, f1, chosen):
     """Choose the feature that each of concepts lo … hi - 1 adds to their union; write hits, rows and F1 of the new one.
 
-    A feature can raise F1 by δ only if it has δ (u + z) / 2 of the concept's rows that are new to the union. Those get
-    fewer and the union larger, so what fails is dropped from the candidates for good. Other bounds hold for a round: at
-    most min(z, hits + new) hits, and at least as many rows as now, as the feature fires on, and as it gains inside.
+    A feature can raise F1 by δ only if δ (u + z) / 2 of its rows in the concept are new to the union. New rows get
+    fewer and the union larger, so a candidate that fails is dropped for good. Other bounds hold for one round: at most
+    min(z, hits + new) hits, and at least as many rows as now, as the feature fires on, and as it gains inside.
     """
     below, new = np.empty(edges.size, np.int64), np.empty(hi - lo, np.int64)  # new, -1: the feature cannot win
     read, write = np.empty(hi - lo, np.int64), np.empty(hi - lo, np.int64)
@@ -182,13 +182,13 @@ def _grow_together(lo, hi, edges, left, right, union, size, firing, candidate, b
 
 @kernel
 def _least_new(rows, size):
-    """Return how many new rows of a concept a feature must have to raise the F1 of its union."""
+    """Return the fewest new rows of a concept by which a feature can raise the F1 of its union."""
     return LEAST_RAISE / 2 * (1 - SLACK) * (rows + size)
 
 
 @kernel
 def _next_feature(lo, candidate, begin, count, read):
-    """Return the lowest feature that any concept from `lo` on has yet to read, or -1."""
+    """Return the lowest feature that any concept from `lo` on has not read yet, or -1."""
     lowest = -1
     for m in range(read.size):
         if read[m] < begin[lo + m] + count[lo + m] and (lowest < 0 or candidate[read[m], 0] < lowest):
@@ -198,5 +198,5 @@ def _next_feature(lo, candidate, begin, count, read):
 
 @kernel
 def _wins(new, f1, best):
-    """Return whether an F1, or a bound on it, is a raise large enough and above the best; of equals the first wins."""
+    """Return whether an F1, or a bound on it, is a large enough raise and above the best; the first of equals wins."""
     return new - f1 >= LEAST_RAISE and new > best

@@ -25,7 +25,7 @@ class Labels:
     """Which latents each row belongs to: row i is in latent l where ``first[l] <= label[i] < stop[l]``.
 
     The label of a point is its row of the forest. The label of a position of a document is its context, as a latent, or
-    -1 for none: latents inside l have the numbers l … l + size(l) - 2. Where tokens are asked about, it is the row of
+    -1 for none: latents inside l have the numbers l … l + size(l) - 2. For questions about tokens, it is the row of
     the token.
     """
 
@@ -46,11 +46,11 @@ class Labels:
 
     @cached_property
     def below(self) -> Ints:
-        """(labels + 1,) how many rows have a label below each number."""
+        """(labels + 1,) for each number, how many rows have a smaller label."""
         return np.cumsum(np.bincount(self.label + 1, minlength=int(self.stop.max(initial=0)) + 1))
 
     def intervals(self, latents: Ints) -> tuple[Ints, Ints]:
-        """Return where the rows of each latent are when rows are sorted by label: the first, and one past the last."""
+        """Return the interval of each latent's rows when rows are sorted by label: the first, and one past the last."""
         return self.below[self.first[latents]], self.below[self.stop[latents]]
 
     @cached_property
@@ -59,7 +59,7 @@ class Labels:
         return self.below[self.stop] - self.below[self.first]
 
     def above(self, latents: Ints) -> Ints:
-        """Return what each of the concepts is a part of: its parent, or the nearest context above; -1 for none."""
+        """Return the latent above each concept: its parent, or the nearest context above; -1 for none."""
         if self.contexts is None:
             return self.forest.latent_parent[latents]
         return self.forest.nearest_above(self.contexts)[np.searchsorted(self.contexts, latents)]
@@ -83,7 +83,7 @@ class Concepts:
     stop: Ints  #: (C,) one past the last position
     upper: Ints  #: (C,) the nearest concept above, as an index into these columns; -1 where there is none
     end: Ints  #: (C,) one past the last concept inside
-    #: (C,) whether summaries count it: it has at most 2/3 of the one above that they count, and not all rows
+    #: (C,) whether summaries count it: at most 2/3 of the rows of the counted concept above, and not all rows
     summarised: NDArray[np.bool_]
 
     @property
@@ -120,7 +120,7 @@ def _candidates(labels: Labels, size: Ints, min_size: int) -> Ints:
 
 
 class Edges(NamedTuple):
-    """The distinct ends of the concepts' intervals, and where each concept's are among them.
+    """The distinct ends of the concepts' intervals, and the index of each concept's ends among them.
 
     Indices are unsigned: numba then skips the test for indices from the end, and loops over them are vectorised.
     """

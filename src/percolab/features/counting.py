@@ -1,7 +1,7 @@
 """Matches: F1 of every feature against every concept, from exact counts.
 
 A concept is an interval of positions, so a feature's count in it is a difference of two ranks: a histogram of firing
-rows over the concepts' edges and its prefix sums. O(firings + features * concepts) in all, whatever the depth.
+rows over the concepts' edges and its prefix sums. O(firings + features * concepts) in all, for any depth.
 F1 = 2 hits / (fired + size), one division in float64. Ties go to the lowest feature and the lowest latent.
 """
 
@@ -24,19 +24,19 @@ TASKS_PER_THREAD = 8
 
 @dataclass(frozen=True, eq=False)
 class Matches:
-    """The best match of every concept and of every feature. -1 where F1 is 0 throughout."""
+    """The best match of every concept and of every feature; -1 if every F1 is 0."""
 
     feature: Ints  #: (C,) best feature of each concept
     f1: Floats  #: (C,) its F1
-    hits: Ints  #: (C,) rows of the concept that it fires on
+    hits: Ints  #: (C,) rows of the concept where the feature fires
     concept: Ints  #: (F,) best concept of each feature, an index
     feature_f1: Floats  #: (F,) its F1
-    feature_hits: Ints  #: (F,) rows of it that the feature fires on
+    feature_hits: Ints  #: (F,) rows of the concept where the feature fires
     purity: Floats  #: (F,) best F1 over the concepts that summaries count
 
 
 def even_ranges(count: int, threads: int) -> list[tuple[int, int]]:
-    """Return ranges of features, or of any `count` things, one range per task; none is empty."""
+    """Return ranges of features, or of any `count` items, one range per task; no range is empty."""
     tasks = min(count, 1 if threads == 1 else TASKS_PER_THREAD * threads)
     marks = np.linspace(0, count, tasks + 1).astype(np.int64)
     return [(int(lo), int(hi)) for lo, hi in pairwise(marks)]
@@ -50,12 +50,12 @@ def match(firing: Firing, truth: ConceptIntervals, threads: int) -> Matches:
     f1 = np.zeros((len(ranges), n_concepts))
     feature = np.full((len(ranges), n_concepts), -1, np.int64)
     concept, feature_f1, purity = np.full(n_features, -1, np.int64), np.zeros(n_features), np.zeros(n_features)
-    given = firing, *truth.edges, concepts.size, concepts.summarised
+    common = firing, *truth.edges, concepts.size, concepts.summarised
     tasks: list[Task] = [
-        (_match, (*ends, *given, f1[i], feature[i], concept, feature_f1, purity)) for i, ends in enumerate(ranges)
+        (_match, (*ends, *common, f1[i], feature[i], concept, feature_f1, purity)) for i, ends in enumerate(ranges)
     ]
     run(tasks, threads)
-    best = np.argmax(f1, axis=0)  # the first range of equals: the lowest feature
+    best = np.argmax(f1, axis=0)  # the first range among equals has the lowest feature
     best_feature, best_f1 = (column[best, np.arange(n_concepts)] for column in (feature, f1))
     hits = count_pairs(firing, best_feature, concepts.start, concepts.stop)
     matched = np.where(concept < 0, -1, np.arange(n_features))
@@ -64,7 +64,7 @@ def match(firing: Firing, truth: ConceptIntervals, threads: int) -> Matches:
 
 
 def count_pairs(firing: Firing, feature: Ints, start: Ints, stop: Ints) -> Ints:
-    """Return how many positions of each interval the feature beside it fires on; 0 for feature -1."""
+    """Return, for pairs of a feature and an interval, the number of positions where it fires; 0 for feature -1."""
     hits = np.zeros(feature.size, np.int64)
     _count_pairs(feature, start, stop, firing, hits)
     return hits
@@ -89,7 +89,7 @@ def feature_ranks(feature, firing, edges, bin_of, before, out):
     out[:] = 0
     for j in range(firing.first[feature], firing.first[feature] + firing.fired[feature]):
         at = bin_of[firing.positions[j]]
-        if at < out.size:  # beyond the last edge it is below none
+        if at < out.size:  # a position beyond the last edge is below no edge
             out[at] += 1
     total = 0
     for j in range(out.size):

@@ -1,7 +1,7 @@
-"""Autoencoders that were trained elsewhere, as methods: they encode, and there is nothing to fit.
+"""Autoencoders that were trained elsewhere, as methods: they encode, and `fit` learns nothing.
 
 A folder as SAELens saves an SAE (``cfg.json``), a folder as `dictionary_learning` saves one (``ae.pt`` and
-``config.json``), or any object with ``encode``, ``decode`` and ``W_dec``. Files are read as data, and nothing in them
+``config.json``), or any object with ``encode``, ``decode`` and ``W_dec``. Files are read as data, and no code in them
 runs.
 """
 
@@ -36,7 +36,7 @@ class Pretrained(Decodes):
     _encoder: Any = field(default=None, init=False, repr=False, compare=False)
 
     def fit(self, activations: Any) -> Self:
-        """Read the folder; of the activations only the width is used."""
+        """Read the folder; only the width of the activations is used."""
         folder = Path(self.path)
         if (folder / "ae.pt").exists():
             self._encoder = read_dictionary(folder)
@@ -71,13 +71,13 @@ class Wrapped(Decodes):
         self.bias, self.directions = decoded[-1], decoded[:-1] - decoded[-1]
 
     def _like(self, values: Any) -> Any:
-        """Return values as the coder takes them: as a tensor where W_dec is one."""
+        """Return values in the form that the coder takes: a tensor if W_dec is one."""
         if not hasattr(self.coder.W_dec, "detach"):
             return as_array(values)
         return self.coder.W_dec.detach().new_tensor(as_array(values).tolist())
 
     def fit(self, activations: Any) -> Self:
-        """Return the method: it is fitted already."""
+        """Return the method, which is already fitted."""
         return self
 
     def encode(self, activations: Any) -> Any:
@@ -90,17 +90,17 @@ class Wrapped(Decodes):
 
 @dataclass(frozen=True, eq=False)
 class Dictionary:
-    """An autoencoder of `dictionary_learning`: a linear map, then a rule that says what fires."""
+    """An autoencoder of `dictionary_learning`: a linear map, then a rule for which features fire."""
 
     kind: str
     weight: Floats  #: (d, features) of the encoder
     offset: Floats  #: (features,) of the encoder
-    centre: Floats  #: (d,) what is subtracted before the encoder
+    centre: Floats  #: (d,) subtracted before the encoder
     directions: Floats
     bias: Floats
-    threshold: Any = 0.0  #: what must be exceeded: a number, or (features,)
+    threshold: Any = 0.0  #: a feature fires above it: a number, or (features,)
     k: int | None = None
-    #: of gated autoencoders, the factor and the offset of the magnitudes
+    #: for gated autoencoders, the factor and the offset of the magnitudes
     magnitude: tuple[Floats, Floats] | None = None
 
     def encode(self, activations: Any) -> Any:

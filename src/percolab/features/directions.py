@@ -1,4 +1,4 @@
-"""Directions: decoder vectors against the directions in which the activations of a concept and its sibling differ."""
+"""Directions: decoder vectors, compared with the difference between a concept's mean activation and its sibling's."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ PARTS_BYTES = 1 << 27  #: Memory for one block of the decoder's parts along conc
 
 
 def concept_directions(truth: ConceptIntervals, activations: NDArray[Any]) -> Floats:
-    """Return (C, d): mean activation over a concept's rows minus the mean over the other rows of the one above.
+    """Return (C, d): mean activation over a concept's rows minus the mean over the other rows of the latent above.
 
-    The one above is the parent, so that the other rows are the sibling's; in documents, the nearest context above. NaN
-    at tops.
+    For points the latent above is the parent, so the other rows are the sibling's; for documents it is the nearest
+    context above. NaN at tops.
     """
     concepts, above = truth.concepts, truth.labels.above(truth.concepts.latent)
     start, stop = truth.labels.intervals(above)
@@ -51,7 +51,7 @@ def interval_sums(values: NDArray[Any], order: Ints, start: Ints, stop: Ints) ->
 
 
 def cosines(directions: Floats, concept_direction: Floats, feature: Ints) -> Floats:
-    """Return the cosine of each concept's direction with its best feature's decoder vector; NaN where one is not."""
+    """Return the cosine of each concept's direction and its best feature's decoder vector; NaN if either is missing."""
     cosine = np.full(feature.size, np.nan)
     known = feature >= 0
     a, b = directions[feature[known]], concept_direction[known]
@@ -80,8 +80,8 @@ def carried(
 ) -> Floats:
     """Return the share of each concept's rows where its feature is silent and one absorber carries the concept.
 
-    It carries it where its part along the concept's direction u, c_j d_j·u, is at least 0.4 of the sum of all
-    features' and that sum is positive. NaN where F1 is below 0.5 and at tops.
+    An absorber j carries the concept if its part along the concept's direction u, c_j d_j·u, is at least 0.4 of the sum
+    over all features and that sum is positive. NaN where F1 is below 0.5 and at tops.
     """
     import scipy.sparse
 

@@ -1,6 +1,6 @@
-"""Scores that are fair to every method: thresholds chosen on other rows, AUC, one to one, directions, trees, probes.
+"""Scores that are fair to every method: chosen thresholds, AUC, one-to-one matches, directions, trees, probes.
 
-All are about the same concepts over some rows: `Members` says which rows each concept has.
+All scores are about the same concepts over some rows: `Members` has the rows of each concept.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from percolab.features.thresholds import GOOD, SUMMARY_RATIO
 from percolab.ground.arrays import Floats, Ints
 from percolab.ground.parallel import thread_count
 
-#: Shares of its firing rows on which a feature still fires, of which the best is chosen.
+#: Shares of a feature's firing rows that a threshold keeps; the best of them is chosen.
 SHARES = (1.0, 0.75, 0.5, 0.35, 0.2, 0.1, 0.05, 0.02)
-SHRINKAGE = 1e-3  #: Of covariances, relative to their mean diagonal.
+SHRINKAGE = 1e-3  #: Shrinkage of covariances, relative to their mean diagonal.
 MOST_FITTED = 50_000  #: Rows that a linear reading is fitted on.
 
 
@@ -35,9 +35,9 @@ def sparse(codes: Any) -> scipy.sparse.csr_array:
 
 
 def choose_thresholds(labels: Labels, codes: scipy.sparse.csr_array, min_size: int) -> tuple[Floats, float]:
-    """Return for each feature the threshold of its best F1 on these rows, and the recovery that they give together.
+    """Return the threshold of each feature's best F1 on these rows, and the recovery with all these thresholds.
 
-    Each threshold tried keeps a share of the feature's firing rows; of equals the lowest threshold is taken.
+    Each candidate threshold keeps a share of the feature's firing rows; the lowest of equally good ones is taken.
     """
     known, threads = find_truth(labels, min_size, SUMMARY_RATIO), thread_count(None)
     tried = kept_shares(codes)
@@ -64,7 +64,7 @@ def kept_shares(codes: scipy.sparse.csr_array) -> Floats:
 
 @dataclass(frozen=True, eq=False)
 class Members:
-    """Which of some rows are in which concepts."""
+    """The rows of each concept, among some rows."""
 
     matrix: scipy.sparse.csr_array  #: (C, n) 1 where a row is in a concept
 
@@ -104,7 +104,7 @@ class Counts:
 
     @classmethod
     def of(cls, codes: scipy.sparse.csr_array, threshold: Any, members: Members) -> Counts:
-        """Return the counts of cells above the threshold of each feature."""
+        """Return the counts of codes above the threshold of each feature."""
         fires = codes.copy()
         limit = np.broadcast_to(threshold, codes.shape[1:])
         fires.data = (codes.data > limit[codes.indices]).astype(np.float64)
@@ -123,7 +123,7 @@ class Counts:
 
 
 def one_to_one(f1: Floats) -> Floats:
-    """Return the F1 of each concept under the assignment of features to concepts with the largest sum; 0 for none."""
+    """Return the F1 of each concept under the one-to-one assignment of features with the largest sum; 0 for none."""
     concept, feature = linear_sum_assignment(f1, maximize=True)
     values = np.zeros(len(f1))
     values[concept] = f1[concept, feature]
@@ -139,7 +139,7 @@ def auc(values: Any, inside: Ints) -> float:
 
 
 def feature_auc(codes: scipy.sparse.csr_array, members: Members, feature: Ints) -> Floats:
-    """Return for each concept the AUC of the codes of the feature beside it."""
+    """Return the AUC of each concept, by the codes of its feature."""
     columns = codes.tocsc()
     areas = np.full(feature.size, np.nan)
     for c, f in enumerate(feature):
@@ -163,7 +163,7 @@ def mcc(a: Floats, b: Floats) -> float:
 
 
 def by_direction(directions: Floats, true: Floats, counts: Counts, known: Ints) -> dict[str, float]:
-    """Return MCC, uniqueness, precision and recall as SAELens defines them, of every feature's nearest true direction.
+    """Return MCC, uniqueness, precision and recall of features' nearest true directions, as SAELens defines them.
 
     Parameters
     ----------
@@ -243,7 +243,7 @@ class Reading:
 
 
 def sparse_probes(fit: tuple[Any, Members], test: tuple[Any, Members], count: int) -> Floats:
-    """Return the AUC of a linear discriminant of each concept on the features whose means differ most inside of it.
+    """Return the AUC of a linear discriminant of each concept, on the features whose means differ most inside it.
 
     Parameters
     ----------
@@ -268,7 +268,7 @@ def sparse_probes(fit: tuple[Any, Members], test: tuple[Any, Members], count: in
 
 
 def tree_scores(parents: Any, f1: Floats, upper: Ints) -> dict[str, float]:
-    """Return how the tree that a method gives agrees with the true one.
+    """Return the agreement of a method's tree with the true one.
 
     A feature stands for the concept of its best F1, if that is 0.5 or more. Of the edges between two such features,
     `tree_edges` is the share whose upper end stands for the concept next above, `tree_ancestors` for any concept above;
@@ -279,7 +279,7 @@ def tree_scores(parents: Any, f1: Floats, upper: Ints) -> dict[str, float]:
     parents
         (F,) the feature above each feature, -1 for none.
     f1
-        (C, F) of every concept and feature.
+        (C, F) F1 of every concept and feature.
     upper
         (C,) the concept next above each.
     """

@@ -1,8 +1,8 @@
-"""Which rows each feature fires on, packed: what every count is made from.
+"""The rows that each feature fires on, packed: every count is made from them.
 
 Rows are numbered by position, in leaf order, so that a concept is an interval. A feature's firing rows are a sorted
 list of positions, 4 bytes each, or one bit per row, whichever is smaller: together at most 1/32 of dense float32 codes.
-Beside that, packing takes the bits of one block of features.
+In addition, packing takes the memory of the bits of one block of features.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from percolab.ground.parallel import Task, run
 
 PACKED_BYTES = 1 << 25  #: Memory for the bits of one block of features, while dense codes are packed.
 PACKED_WORDS = 256  #: Words of a task that packs: 16,384 rows of a block of features.
-#: Features on fewer than 1 of this many rows are lists: 32 bits per firing are then less than one bit per row.
+#: Features that fire on fewer than 1 in this many rows are lists: 32 bits per firing take less than one bit per row.
 LISTED = 32
 
 
 class Firing(NamedTuple):
-    """The firing rows of every feature, over positions 0 … n_rows - 1; kernels take it as it is."""
+    """The firing rows of every feature, over positions 0 … n_rows - 1; kernels take this tuple."""
 
     n_rows: int
     fired: Ints  #: (F,) number of rows each fires on
@@ -39,7 +39,7 @@ class Firing(NamedTuple):
 def pack(codes: Codes, order: Ints, threshold: Floats, threads: int) -> Firing:
     """Pack the cells above each feature's threshold; row ``order[p]`` of the codes is position p.
 
-    Codes must be finite and not negative: ValueError says where they are not.
+    Codes must be finite and not negative; otherwise ValueError names the first code that is not.
     """
     if isinstance(codes, SparseCodes):
         return _pack_sparse(codes, order, threshold)
@@ -54,7 +54,7 @@ def pack(codes: Codes, order: Ints, threshold: Floats, threads: int) -> Firing:
 def gather(n_rows: int, n_features: int, blocks: Iterator[NDArray[np.uint64]]) -> Firing:
     """Return the firing rows of features whose bits come block after block: each (features, words)."""
     fired, slot = np.zeros(n_features, np.int64), np.full(n_features, -1, np.int64)
-    # Memory is taken as it is written, so rows that stay empty cost nothing.
+    # The system allocates memory when it is written, so rows that stay empty cost nothing.
     words = np.empty((n_features, bits.words_for(n_rows)), np.uint64)
     lists: list[NDArray[np.int32]] = []
     lo = used = 0
@@ -95,7 +95,7 @@ def _dense_blocks(codes: DenseCodes, order: Ints, threshold: Floats, threads: in
 
 
 def round_down(threshold: Floats, dtype: np.dtype[Any]) -> NDArray[Any]:
-    """Return the largest numbers of a type that are not above the thresholds: the same values of it are above them."""
+    """Return the largest numbers of a type that are not above the thresholds: comparisons give the same result."""
     near = threshold.astype(dtype)
     return np.where(near > threshold, np.nextafter(near, dtype.type(-np.inf)), near)
 
@@ -125,7 +125,7 @@ def _pack_sparse(codes: SparseCodes, order: Ints, threshold: Floats) -> Firing:
 def _pack_rows(values, first, order, w0, w1, threshold, words, bad):
     """Fill words w0 … w1 - 1 of the features from `first` on; `bad`: some value is negative, infinite or NaN.
 
-    Half words, bit by bit over all features: lanes of 32 bits, like the values. No branches, which would end them.
+    Half words, bit by bit over all features: 32-bit lanes, like the values. Branches would prevent vectorisation.
     """
     n, width = order.size, threshold.size
     half, wrong = np.empty((2, width), np.uint32), np.empty(width, np.uint32)

@@ -1,4 +1,4 @@
-"""What `score` is given, checked once: the hierarchy, the codes, the rows, thresholds and decoders."""
+"""The inputs of `score`, checked once: the hierarchy, the codes, the rows, thresholds and decoders."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 FEATURE_BYTES = 256  #: Memory that the columns of one feature take at most.
-#: What a file of codes may hold, by the names that `score` takes.
+#: Arrays that a file of codes may hold, by the names of `score`'s parameters.
 ARRAYS = ("codes", "rows", "directions", "bias", "activations")
 
 
@@ -39,7 +39,7 @@ ABOUT, TRUTHS = ("context", "token"), ("believed", "true")
 
 @dataclass(frozen=True)
 class Asked:
-    """Which documents are scored, about contexts or tokens, and by which truth."""
+    """Which documents are scored, whether about contexts or tokens, and by which truth."""
 
     documents: Documents | None = None
     about: str = "context"
@@ -52,7 +52,7 @@ class Asked:
         check_choice("truth", self.truth, TRUTHS)
 
     def flat(self, name: str, values: Any) -> Any:
-        """Return (documents, positions, width) values as (rows, width); any others as they are."""
+        """Return (documents, positions, width) values as (rows, width); other values unchanged."""
         if self.documents is None or len(getattr(values, "shape", ())) != 3:
             return values
         if tuple(values.shape[:2]) != self.documents.tokens.shape:
@@ -120,7 +120,7 @@ def _check_factor(factor: int | None, count: int, kind: str) -> int:
 
 
 def _check_rows(rows: Any, n: int, n_codes: int) -> Ints | None:
-    """Return the rows that the codes are of, None for all."""
+    """Return the rows that the codes belong to, None for all."""
     if rows is None:
         if n_codes != n:
             raise ValueError(f"codes must have a row for each of the {n} rows, unless rows are given, got {n_codes}")
@@ -137,9 +137,9 @@ def _check_rows(rows: Any, n: int, n_codes: int) -> Ints | None:
 
 
 def read_codes(name: str, path: str | os.PathLike[str]) -> dict[str, Any]:
-    """Return what a file of codes holds, by the names that `score` takes: codes and, if there, rows and decoder.
+    """Return the contents of a file of codes, by the names that `score` takes: codes and, if any, rows and decoder.
 
-    It is an .npy, what `scipy.sparse.save_npz` wrote, or an .npz with arrays of these names. Messages call it `name`.
+    It is an .npy, an .npz by `scipy.sparse.save_npz`, or an .npz with arrays of these names. Errors call it `name`.
     """
     with foreign_files.arrays(name, path) as held:
         if "format" in held:
@@ -152,8 +152,8 @@ def read_codes(name: str, path: str | os.PathLike[str]) -> dict[str, Any]:
 def as_codes(codes: Any) -> Codes:
     """Return codes of any kind taken: NumPy, a memory map, torch, SciPy sparse.
 
-    Torch tensors on a GPU stay there; other tensors are seen as arrays. What kernels will trust is checked here in
-    full: a sparse matrix may be a stranger's file.
+    Torch tensors on a GPU stay there; other tensors are viewed as arrays. Everything that kernels rely on is checked
+    here: a sparse matrix may come from an untrusted file.
     """
     import scipy.sparse
 
@@ -193,7 +193,7 @@ def on_gpu(values: Any) -> bool:
 
 
 def also_on_gpu(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Let a function leave tensors on a GPU to the function of its name in `on_torch`, which computes there."""
+    """Make a function pass tensors on a GPU to the function of the same name in `on_torch`, which computes there."""
 
     @wraps(function)
     def either(values: Any, *given: Any) -> Any:
@@ -207,7 +207,7 @@ def also_on_gpu(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def as_numbers(name: str, values: Any) -> NDArray[Any]:
-    """Return `as_array`, if that is possible and gives numbers."""
+    """Return `as_array` of the values; raise unless it succeeds and gives numbers."""
     try:
         array = as_array(values)
     except (TypeError, ValueError) as fault:  # lists of unequal lengths, say
@@ -238,7 +238,7 @@ def check_threshold(threshold: Any, n_features: int) -> Floats:
 
 @dataclass(frozen=True, eq=False)
 class Decoder:
-    """How a method writes activations: codes @ directions + bias; with the activations themselves."""
+    """A method's decoder, codes @ directions + bias, and the activations that it decodes."""
 
     directions: Floats  #: (features, d)
     bias: Floats  #: (d,)

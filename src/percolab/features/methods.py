@@ -2,7 +2,7 @@
 
 A method is any class with ``fit(activations)``, which returns the method, and ``encode(activations)``, which returns
 codes as `score` takes them: (rows, features), not negative. Where codes @ directions + bias gives the activations back,
-it has ``directions`` (features, d) and ``bias`` (d,) after the fit; else these are None or not there.
+the method has ``directions`` (features, d) and ``bias`` (d,) after the fit; otherwise they are None or missing.
 
 Given a tensor on a GPU, all but ICA compute there; dense codes are then a tensor too.
 """
@@ -35,7 +35,7 @@ Floats = NDArray[np.floating[Any]]
 
 
 class Method(Protocol):
-    """What makes codes of activations."""
+    """A method that makes codes of activations."""
 
     def fit(self, activations: Any) -> Self:
         """Learn from activations (rows, d)."""
@@ -45,7 +45,7 @@ class Method(Protocol):
 
 
 class Decodes:
-    """Where the decoder is, once there is one."""
+    """A method with a decoder: its directions and bias, or None."""
 
     directions: Floats | None = None
     bias: Floats | None = None
@@ -55,8 +55,8 @@ class Decodes:
 class KMeans(Decodes):
     """Clusters of activations, one feature each: the k nearest centres of a row fire, with code 1/k.
 
-    So a row is decoded to the mean of its nearest centres. By scikit-learn, or on a GPU by the same steps in torch,
-    with all rows in each.
+    A row is thus decoded to the mean of its nearest centres. Computed by scikit-learn, or on a GPU by the same steps in
+    torch, with all rows in each step.
     """
 
     n_features: int
@@ -86,15 +86,15 @@ class KMeans(Decodes):
 
     def _by_sklearn(self, seed: int) -> Any:
         cluster = _sklearn("cluster")
-        given = {"n_clusters": self.n_features, "random_state": seed, "max_iter": self.max_iterations, "n_init": 1}
+        options = {"n_clusters": self.n_features, "random_state": seed, "max_iter": self.max_iterations, "n_init": 1}
         if self.batch_size is None:
-            return cluster.KMeans(**given)
-        return cluster.MiniBatchKMeans(batch_size=self.batch_size, **given)
+            return cluster.KMeans(**options)
+        return cluster.MiniBatchKMeans(batch_size=self.batch_size, **options)
 
     def _on_gpu(self, activations: Any) -> Any:
-        """Return the activations as a tensor on the GPU that is asked for or that they are on, None if there is none.
+        """Return the activations as a tensor on the requested GPU or the GPU they are on; None for the CPU.
 
-        Once there are centres, it is the GPU that they are on.
+        After the fit, it is the GPU of the centres.
         """
         place: Any = getattr(activations if self._model is None else self._model, "device", None)
         if self._model is None and self.device is not None:
@@ -105,8 +105,8 @@ class KMeans(Decodes):
             return None
         from percolab.features import on_torch
 
-        given = activations if hasattr(activations, "detach") else check_activations(activations)
-        return on_torch.as_rows(given, place)
+        rows = activations if hasattr(activations, "detach") else check_activations(activations)
+        return on_torch.as_rows(rows, place)
 
     def _nearest(self, activations: Any) -> NDArray[np.int64]:
         """Return (n, k) the nearest centres of each row, increasing."""
@@ -138,7 +138,7 @@ class KMeans(Decodes):
 
 @dataclass
 class _Components(Decodes):
-    """Linear components; a feature for each sign of each."""
+    """Linear components; each gives one feature per sign."""
 
     n_components: int
     seed: int = 0
@@ -162,7 +162,7 @@ class _Components(Decodes):
 class PCA(_Components):
     """Principal components, each in two halves: where it is positive, and where it is negative.
 
-    By scikit-learn, or on a GPU from the covariance of the rows, exactly.
+    Computed by scikit-learn, or on a GPU from the covariance of the rows, exactly.
     """
 
     def fit(self, activations: Any) -> Self:
@@ -204,10 +204,10 @@ class ICA(_Components):
 class Neurons(Decodes):
     """The activations themselves; where some are negative, each in two halves by its sign."""
 
-    signed: bool | None = None  #: whether in halves; None: if the activations of the fit have a negative one
+    signed: bool | None = None  #: whether to split by sign; None: if any fitted activation is negative
 
     def fit(self, activations: Any) -> Self:
-        """See whether activations are signed."""
+        """Check whether activations are signed."""
         values = where_they_are(activations)
         self._halves = bool((values < 0).any()) if self.signed is None else self.signed
         unit = np.eye(values.shape[1])
@@ -215,14 +215,14 @@ class Neurons(Decodes):
         return self
 
     def encode(self, activations: Any) -> Any:
-        """Return the activations, in halves where they are signed."""
+        """Return the activations, split by sign if they are signed."""
         _fitted(self)
         values = where_they_are(activations)
         return signed_halves(values) if self._halves else values
 
 
 class _Projections(Decodes):
-    """Directions of unit length: the code of a row is its k largest positive projections, about the mean of the fit."""
+    """Directions of unit length: a row's code is its k largest positive projections, about the fitted mean."""
 
     k: int
 
@@ -280,9 +280,9 @@ class TrueDirections(_Projections):
 
 @dataclass
 class Oracle(Decodes):
-    """The truth itself: one feature per concept, which fires on its rows; optionally some rows of each flipped.
+    """The truth itself: one feature per concept, which fires on its rows; optionally some firings are flipped.
 
-    It knows the rows beforehand, and takes from activations only that there are as many.
+    It knows the rows beforehand, and uses only the number of activations.
     """
 
     dataset: Any  #: a dataset, a forest, a world or a corpus, as for `score`
@@ -336,7 +336,7 @@ class Oracle(Decodes):
 def _absorbed(
     members: Sequence[NDArray[np.int64]], upper: NDArray[np.int64], share: float, rng: np.random.Generator
 ) -> list[NDArray[np.int64]]:
-    """Return the rows of each concept without a share of those of every concept next below it."""
+    """Return the rows of each concept without a share of the rows of every concept next below it."""
     taken: list[list[NDArray[np.int64]]] = [[] for _ in members]
     for rows, above in zip(members, upper, strict=True):
         if above >= 0:
@@ -362,14 +362,14 @@ def signed_halves(values: Floats) -> Floats:
 
 
 def projections(values: Any, vectors: Floats, mean: Floats) -> Any:
-    """Return (rows, vectors) how far rows reach from the mean along vectors, where the rows are."""
+    """Return (rows, vectors) projections of rows on vectors, about the mean, on the device of the rows."""
     like = getattr(values, "new_tensor", np.asarray)
     return (values - like(mean)) @ like(vectors).T
 
 
 @also_on_gpu
 def in_blocks(values: Any, n_features: int, encode: Callable[[Any], Any]) -> Any:
-    """Return the codes that a function gives for all rows, some at a time: a sparse array; on a GPU, a dense tensor."""
+    """Return the codes that a function gives for all rows, block by block: a sparse array; on a GPU, a dense tensor."""
     import scipy.sparse
 
     step = max(1, BLOCK_CELLS // n_features)
@@ -395,7 +395,7 @@ def _fitted(method: Decodes) -> tuple[Floats, Floats]:
 
 @also_on_gpu
 def where_they_are(activations: Any) -> Any:
-    """Return `check_activations`, or of a tensor on a GPU a tensor there."""
+    """Return `check_activations`; for a tensor on a GPU, a tensor there."""
     return check_activations(activations)
 
 

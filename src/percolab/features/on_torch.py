@@ -1,6 +1,6 @@
 """On a GPU: codes, packed there to the same bits as by the compiled kernels; linear methods; and k-means.
 
-Nothing imports this module until codes or activations on a device are given, or k-means on one is asked for.
+This module is imported only when codes or activations on a device are given, or k-means on a device is asked for.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from percolab.features.codes import DeviceCodes
 from percolab.ground.arrays import Floats, Ints
 from percolab.ground.devices import on_device
 
-CELLS = 1 << 28  #: Codes, or distances, that are made at once.
+CELLS = 1 << 28  #: Most codes, or distances, computed at once.
 DEVICE_BYTES = {"cpu": 1 << 26, "cuda": 1 << 31}  #: Memory for one block of features, 8 bytes per cell.
 
 
@@ -31,7 +31,7 @@ class TorchCodes(DeviceCodes):
         self.device = tensor.device
 
     def take(self, rows: Ints | slice) -> Any:
-        """Return some rows on the CPU, as a CSR array: of sparse codes little is then moved."""
+        """Return some rows on the CPU, as a CSR array: for sparse codes this moves little data."""
         block = self.tensor[rows if isinstance(rows, slice) else torch.from_numpy(rows).to(self.device)]
         row, column = torch.nonzero(block, as_tuple=True)
         parts = (block[row, column].double(), column, torch.bincount(row, minlength=len(block)).cumsum(0))
@@ -49,7 +49,7 @@ class TorchCodes(DeviceCodes):
 
     def packed(self, order: Ints, threshold: Floats) -> Iterator[NDArray[np.uint64]]:
         """Yield the bits of firing rows, in leaf order, by blocks of features."""
-        if not bool((self.tensor.amin() >= 0) & (self.tensor.amax() < torch.inf)):  # of NaN neither is true
+        if not bool((self.tensor.amin() >= 0) & (self.tensor.amax() < torch.inf)):  # false for NaN
             self.refuse()
         rows, limit = (torch.from_numpy(values).to(self.device) for values in (order, threshold))
         width = max(1, DEVICE_BYTES.get(self.device.type, 1 << 28) // (8 * order.size))
@@ -68,7 +68,7 @@ class TorchCodes(DeviceCodes):
 
 # ---------------------------------------------------------------------- linear methods
 #
-# What `methods` and `directions` compute from arrays, for tensors: the functions that `inputs.also_on_gpu` calls.
+# The functions of `methods` and `directions` for tensors, which `inputs.also_on_gpu` calls.
 
 
 def as_rows(activations: Any, device: torch.device) -> torch.Tensor:
@@ -85,7 +85,7 @@ def where_they_are(activations: torch.Tensor) -> torch.Tensor:
 
 
 def in_blocks(values: torch.Tensor, n_features: int, encode: Callable[[torch.Tensor], torch.Tensor]) -> torch.Tensor:
-    """Return the codes that a function gives for all rows, some at a time."""
+    """Return the codes that a function gives for all rows, block by block."""
     codes, step = values.new_empty(len(values), n_features), max(1, CELLS // n_features)
     for rows, out in zip(values.split(step), codes.split(step), strict=True):
         out.copy_(encode(rows))
@@ -161,7 +161,7 @@ def plus_plus(rows: torch.Tensor, n_clusters: int, generator: torch.Generator) -
 
 
 def nearest(rows: torch.Tensor, centres: torch.Tensor, k: int = 1) -> torch.Tensor:
-    """Return (n, k) the nearest centres of each row; of one, the lowest of equals."""
+    """Return (n, k) the nearest centres of each row; for k = 1, the lowest among equals."""
     squares = centres.square().sum(1)
     step = max(1, CELLS // len(centres))
     distances = (torch.addmm(squares, part, centres.T, alpha=-2) for part in rows.split(step))
@@ -173,7 +173,7 @@ def nearest(rows: torch.Tensor, centres: torch.Tensor, k: int = 1) -> torch.Tens
 def _means(rows: torch.Tensor, cluster: torch.Tensor, centres: torch.Tensor) -> torch.Tensor:
     """Return the mean of each cluster's rows; an empty cluster keeps its centre.
 
-    Sums over sorted rows are the same every time, unlike sums that many threads add to.
+    Sums over sorted rows are reproducible, unlike sums that many threads add to.
     """
     counts = torch.bincount(cluster, minlength=len(centres))
     sums = torch.segment_reduce(rows[cluster.argsort(stable=True)], "sum", lengths=counts)

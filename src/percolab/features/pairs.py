@@ -1,7 +1,7 @@
 """Pairs of a feature and a concept that matter: good matches, and features that could extend a concept's union.
 
-F1 of every feature with every concept is too much to keep. Once the best matches are known it is computed again, and
-only these pairs are kept.
+The F1 of every feature with every concept is too much to keep. Once the best matches are known, it is computed again,
+and only these pairs are kept.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from percolab.ground.parallel import Task, run
 Table = NDArray[np.int32]
 
 FIRST_ROOM = 1 << 14
-SLACK = 1e-9  # of bounds in float64: a pair too many costs time, one too few would be wrong
+SLACK = 1e-9  # slack of bounds in float64: an extra pair costs time, a missing pair would be an error
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,15 +36,15 @@ class Pairs:
     good_first: Ints
     good: Ints  #: these concepts, as indices
     recovering: Ints  #: (C,) number of features that recover each concept
-    recovered: Ints  #: (F,) number of concepts that summaries count and each feature recovers
+    recovered: Ints  #: (F,) number of summarised concepts that each feature recovers
 
 
 def find_pairs(firing: Firing, truth: ConceptIntervals, matches: Matches, threads: int) -> Pairs:
-    """Return the pairs, in the time of the counts.
+    """Return the pairs, in the time that counting takes.
 
     A feature can raise the F1 of a concept's union by δ only if it has at least δ (u + z) / 2 of its z rows, u being
     the rows that the best feature fires on, and if 2 z / (fired + z) is at least δ above the best F1. Later unions
-    fire on more rows and have a higher F1, so what fails here fails for good.
+    fire on more rows and have a higher F1, so a pair that fails here fails for good.
     """
     concepts, size = truth.concepts, truth.concepts.size
     spread = np.where(matches.feature < 0, 0, firing.fired[matches.feature]) + size
@@ -86,7 +86,7 @@ def _write_pairs(
     lo, hi, firing, edges, start, stop, bin_of, size, least_hits, most_fired, best, counted,
     recovering, recovered, candidate, good,
 ):  # fmt: skip
-    """Write the pairs of features from `lo` on while there is room for any feature's; return where it stopped."""
+    """Write pairs of features from `lo` on while there is room for one more; return the feature it stopped at."""
     before, below = np.empty(firing.words.shape[1] + 1, np.int32), np.empty(edges.size, np.int32)
     hits, f1 = np.empty(size.size, np.int32), np.empty(size.size)
     candidates = goods = 0

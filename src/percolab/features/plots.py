@@ -45,7 +45,7 @@ def draw_recovery(axes: Axes, score: Score) -> None:
 
 
 def draw_purity(axes: Axes, score: Score) -> None:
-    """Draw how many live features have which best F1; say how many are dead or dense."""
+    """Draw a histogram of the best F1 of live features; state how many features are dead or dense."""
     features = score.features
     live = features[~features["dead"]]
     edges = np.linspace(0, 1, 41)
@@ -56,7 +56,7 @@ def draw_purity(axes: Axes, score: Score) -> None:
 
 
 def draw_splitting(axes: Axes, score: Score) -> None:
-    """Draw how many features a concept's union takes, by size, beside the F1 it reaches."""
+    """Draw the number of features in a concept's union, by size, and the F1 of the union."""
     table = score.by("size")
     if len(table):
         axes.plot(_middles(table), table["splitting"], "o-", markersize=4, color=style.GREEN, label="features taken, k")
@@ -68,7 +68,7 @@ def draw_splitting(axes: Axes, score: Score) -> None:
 
 
 def draw_absorption(axes: Axes, score: Score) -> None:
-    """Draw absorption by depth: on edges, on rows, and what independent misses would give on rows."""
+    """Draw absorption by depth: on edges, on rows, and the share expected on rows of independent misses."""
     table = score.by("depth")
     if len(table):
         x = np.sqrt((table["from"] + 1) * (table["to"] + 1))

@@ -1,6 +1,6 @@
-"""The register of methods: percolab's own by name, those of other packages by an entry point or an import path; specs.
+"""The register of methods: percolab's by name, others by an entry point or an import path; and specs with options.
 
-A package makes its class known by an entry point in the group ``percolab.methods``.
+A package registers its class by an entry point in the group ``percolab.methods``.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def find_method(name: str) -> type[Any]:
 TRUTHFUL = ("oracle", "true-directions")  #: Methods that know the truth: ceilings and positive controls.
 
 _SAE = ("n_features", "steps", "batch_size", "lr")
-#: By name: the method, what it takes of the budget, and its other options.
+#: By name: the method, the fields of the budget that it takes, and its other options.
 METHODS: Mapping[str, tuple[str, tuple[str, ...], Mapping[str, Any]]] = {
     "neurons": ("neurons", (), {}),
     "kmeans": ("kmeans", ("n_features",), {"batch_size": 16384, "max_iterations": 50}),
@@ -98,7 +98,7 @@ CONSTANTS = {"True": True, "False": False, "None": None}  #: Options that are ne
 
 @dataclass(frozen=True)
 class Budget:
-    """How large methods are and how long they train, where they have such options."""
+    """The size and the training length of methods that have such options."""
 
     n_features: int = 4096
     k: int = 32  #: features that fire on a row
@@ -114,7 +114,7 @@ MODEST = Budget(n_features=512, k=16, steps=1000, batch_size=1024, lr=2e-3, n_co
 
 @dataclass(frozen=True)
 class Entry:
-    """A method with its options, but for seed and device."""
+    """A method with its options, without seed and device."""
 
     name: str
     method: str
@@ -122,17 +122,17 @@ class Entry:
 
     @property
     def slug(self) -> str:
-        """The name as a part of a file's name."""
+        """The name of the method as part of a file name."""
         return re.sub(r"[^A-Za-z0-9.@=+-]", "-", self.name)
 
 
 def entry(spec: str, budget: Budget) -> Entry:
-    """Return a method as it is asked for: NAME, package.module:Class, or either with @option=value+option=value.
+    """Return a method by its spec: NAME, package.module:Class, or either with @option=value+option=value.
 
     Values are numbers, True, False, None, or else text.
     A user's class gets those fields of the budget that its constructor has.
     """
-    name, given = take_options(spec)
+    name, asked = take_options(spec)
     known, values = METHODS.get(name), asdict(budget)
     if known is not None:
         method, taken, fixed = known
@@ -140,10 +140,10 @@ def entry(spec: str, budget: Budget) -> Entry:
     else:
         method, fixed = name, {}
         options = {key: value for key, value in values.items() if key in _parameters(method)}
-    for key in given:
+    for key in asked:
         if key not in _parameters(method):
             raise ValueError(f"method must have the option it is given, got {key!r} for {name!r}")
-    return Entry(spec, method, options | given)
+    return Entry(spec, method, options | asked)
 
 
 def has_sae_lens() -> bool:
@@ -163,14 +163,14 @@ def fitted(method: Any, activations: Any) -> Any:
 
 
 def check_installed(asked: Entry) -> Entry:
-    """Return a method; raise ImportError if it needs SAELens and that is not installed."""
+    """Return the method; raise ImportError if it needs SAELens, which is not installed."""
     if needs_sae_lens(asked) and not has_sae_lens():
         raise missing(f"{asked.name} needs", "SAELens", "sae")
     return asked
 
 
 def make(asked: Entry, seed: int, device: str, width: int | None = None) -> Any:
-    """Return the method; it gets the seed and the device if its constructor has them.
+    """Return the method; the seed and the device are passed if its constructor takes them.
 
     There are at most `width` components: the raw input may have fewer columns than the budget has components.
     """
@@ -183,18 +183,18 @@ def make(asked: Entry, seed: int, device: str, width: int | None = None) -> Any:
 
 
 def source(asked: Entry) -> str | None:
-    """Return the sha256 of the file that defines a user's method; percolab's own are known by its version."""
+    """Return the sha256 of the file that defines a user's method; None for percolab's methods, known by its version."""
     kind: Any = find_method(asked.method)
     return None if asked.method in CLASSES else _file_digest(kind)
 
 
 @cache
 def _file_digest(kind: Any) -> str | None:
-    """Return the sha256 of the file of a class, None if it has none; asked once: what was imported does not change."""
+    """Return the sha256 of the file of a class, None if it has none; cached: an imported class does not change."""
     try:
         file = inspect.getsourcefile(kind)
         return hashlib.sha256(Path(file).read_bytes()).hexdigest() if file else None
-    except (TypeError, OSError):  # it is made in a notebook, or by a compiled module
+    except (TypeError, OSError):  # the class is from a notebook or a compiled module
         return None
 
 

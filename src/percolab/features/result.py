@@ -38,7 +38,7 @@ CONTROL = (
 
 @dataclass(frozen=True, eq=False)
 class Score:
-    """How features match concepts. Made by `score`.
+    """How well features match concepts. Made by `score`.
 
     Columns of `concepts`, one row per concept, in preorder:
 
@@ -47,8 +47,8 @@ class Score:
     - ``best_feature`` and ``f1``, its F1; -1 and 0 where no feature fires on a row of the concept.
       ``chance``: the best F1 after each feature's rows are permuted, of documents whole documents, mean of the draws.
       ``recovering``: number of features with F1 above 0.8.
-    - ``k`` and ``f1_union``: from the best feature on, the one that raises F1 of the union most is added until the
-      raise is below 0.03; how many were taken, and what they reach.
+    - ``k`` and ``f1_union``: starting from the best feature, the feature that raises F1 of the union most is added
+    until the raise is below 0.03; the number of features taken, and the F1 of their union.
     - ``absorption_edge``: recall of the upper concept's feature on its rows outside this concept, minus inside.
     - ``absorption``: share of rows where the concept's feature is silent and an absorber fires, another feature with
       F1 of at least 0.5 for a concept inside of at most half the size; ``absorption_null``: the product of the two
@@ -72,8 +72,8 @@ class Score:
     #: above 0.8 of features. ``concepts``, ``features``, ``dead`` and ``dense`` are counts, ``l0`` is how many features
     #: fire on a row, ``explained_variance`` is there where a decoder was given.
     summary: dict[str, float]
-    chance_draws: Floats  #: (draws, concepts) best F1 in each draw of chance; their mean is the column
-    #: what it was made with: rows, min_size, ratio, threshold, draws, seed; of documents also about and truth
+    chance_draws: Floats  #: (draws, concepts) best F1 in each draw of chance; `chance` is their mean
+    #: the settings of the score: rows, min_size, ratio, threshold, draws, seed; for documents also about and truth
     settings: dict[str, Any] = field(default_factory=dict)
     #: (rows,) for each row of the codes, the deepest concept over it that a feature firing there absorbs from, -1 for
     #: none: a row of a concept with number i is absorbed where the concept's feature is silent and this is at least i
@@ -81,7 +81,7 @@ class Score:
 
     @property
     def counted(self) -> str:
-        """How many concepts the means are over, and which of the listed ones they leave out, in words."""
+        """The number of concepts that the means are over, and which listed concepts they leave out, as text."""
         count, listed = int(self.summary["concepts"]), len(self.concepts)
         lists_nested = self.settings.get("ratio", SUMMARY_RATIO) > SUMMARY_RATIO
         nested = ", nor any of more than 2/3 of the rows of the one above" if lists_nested else ""
@@ -95,7 +95,7 @@ class Score:
 
     @property
     def verdict(self) -> str:
-        """What was found, in a sentence."""
+        """The result, in one sentence."""
         means = self.summary
         return (
             f"{len(self.features):,} features recover {means['recovered']:.0%} of {int(means['concepts']):,} concepts; "
@@ -151,7 +151,7 @@ class Score:
 
 
 def summarised(concepts: pandas.DataFrame, n_rows: int) -> pandas.DataFrame:
-    """Return the concepts that summaries count, without the edges to a concept that has all rows."""
+    """Return the concepts that summaries count, without edges to a concept of all rows."""
     whole = concepts["latent"][concepts["size"] == n_rows]
     table = concepts[concepts["summarised"]].copy()
     table.loc[table["upper"].isin(whole), "absorption_edge"] = np.nan
@@ -159,12 +159,12 @@ def summarised(concepts: pandas.DataFrame, n_rows: int) -> pandas.DataFrame:
 
 
 def number(name: str, value: float) -> str:
-    """Return a number as a table shows it, nothing for NaN."""
+    """Return a number as a table shows it; empty for NaN."""
     return "" if np.isnan(value) else f"{value:,.0f}" if name in COUNTS else f"{value:.3f}"
 
 
 def concept_means(table: pandas.DataFrame) -> dict[str, float]:
-    """Return the means over some concepts; NaN where there is nothing to average."""
+    """Return the means over some concepts; NaN if there are none to average."""
     split, union = table["k"] > 1, table["f1_union"] > RECOVERED
     return {
         "recovery": mean(table["f1"]),
@@ -183,7 +183,7 @@ def concept_means(table: pandas.DataFrame) -> dict[str, float]:
 
 
 def feature_means(table: pandas.DataFrame) -> dict[str, float]:
-    """Return the means over the features that live."""
+    """Return the means over live features."""
     live = table[~table["dead"]]
     return {
         "purity": mean(live["purity"]),
@@ -196,7 +196,7 @@ def feature_means(table: pandas.DataFrame) -> dict[str, float]:
 
 
 def mean(values: Any) -> float:
-    """Return the mean of what is not NaN, NaN if there is none."""
+    """Return the mean of the values that are not NaN; NaN if there are none."""
     known = np.asarray(values, np.float64)
     known = known[~np.isnan(known)]
     return float(known.mean()) if known.size else float("nan")

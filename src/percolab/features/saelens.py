@@ -1,4 +1,4 @@
-"""Sparse autoencoders by SAELens: its classes, losses and files. Nothing imports this module until one is fitted.
+"""Sparse autoencoders by SAELens: its classes, losses and files. This module is imported when one is first fitted.
 
 `Training` takes the steps of SAELens' trainer, with its forward passes and losses. In the same precision it gives the
 same weights; on CUDA `train` multiplies matrices in TF32. SAELens' trainer waits for the device several times per step;
@@ -35,12 +35,12 @@ with needing("this method needs", "sae", "SAELens"), warnings.catch_warnings():
     from sae_lens.saes.topk_sae import act_times_W_dec
 
 SOFT = 0.8  #: Least cosine of a decoder vector with its start, where the decoder is softly frozen.
-COUNTED_STEPS = 2000  #: Steps after which SAELens begins anew to count how many features fire on a row.
-WARM_UP = 3  #: Steps of a kind that are taken before it is recorded as a CUDA graph.
+COUNTED_STEPS = 2000  #: Steps after which SAELens restarts its count of features that fire on a row.
+WARM_UP = 3  #: Plain steps of each kind before it is recorded as a CUDA graph.
 
 
 def batches(values: torch.Tensor, batch_size: int, seed: int) -> Iterator[torch.Tensor]:
-    """Yield batches of rows for ever, in a new order each time round; a last part that is no batch is left out."""
+    """Yield batches of rows without end, in a new order each epoch; the incomplete last batch is left out."""
     generator = torch.Generator(values.device).manual_seed(seed)
     while True:
         order = torch.randperm(len(values), generator=generator, device=values.device)
@@ -61,10 +61,10 @@ def train(
     seed: int,
     progress: Progress,
 ) -> Any:
-    """Train an autoencoder on rows (n, d) and return it as SAELens uses it after training.
+    """Train an autoencoder on rows (n, d) and return it in the form that SAELens uses after training.
 
-    It trains on activations times sqrt(d) over their mean norm, and this factor is then folded into its weights. Its
-    decoder bias starts at their mean. The learning rate falls to 0 over the last fifth of the steps. On CUDA, matrix
+    Activations are multiplied by sqrt(d) over their mean norm; the factor is then folded into the weights. The
+    decoder bias starts at the mean. The learning rate falls to 0 over the last fifth of the steps. On CUDA, matrix
     products are in TF32.
     """
     scale = float(values.shape[1] ** 0.5 / values.norm(dim=1).mean().clamp(min=1e-12))
@@ -86,7 +86,7 @@ def train(
 def begin(
     values: torch.Tensor, architecture: str, options: dict[str, Any], *, n_features: int, frozen: str | None, seed: int
 ) -> Any:
-    """Return an autoencoder of SAELens as it begins to learn from rows (n, d)."""
+    """Return an autoencoder of SAELens with its initial weights for rows (n, d)."""
     with _seeded(seed, values.device):
         kind, config = get_sae_training_class(architecture)
         sae = type(kind.__name__, (Unhindered, kind), {})(
@@ -99,20 +99,20 @@ def begin(
 
 
 class Training:
-    """The steps that an autoencoder of SAELens learns in: Adam on SAELens' losses, with gradients of norm 1 at most.
+    """The training steps of an autoencoder of SAELens: Adam on SAELens' losses, with gradients of norm 1 at most.
 
     A feature is dead if it has been silent for more than a tenth of all steps. The loss that revives dead features is
-    computed only while there may be any. Python waits for the device when it looks for that, every fortieth of the
-    steps, and at no other time.
+    computed only while there may be dead features. Python waits for the device only to check for them, every fortieth
+    of the steps.
 
     Parameters
     ----------
     sae
-        From `begin`.
+        Returned by `begin`.
     size
         Rows of a batch.
     steps, lr
-        How many steps there are, and the learning rate before it falls.
+        Number of steps, and the learning rate before it falls.
     soft
         Whether decoder vectors are held near their start.
     """
@@ -148,7 +148,7 @@ class Training:
         self._advance(partial(self._step, self._reviving), self._reviving)
 
     def _advance(self, work: Callable[[], None], kind: bool) -> None:
-        """Do work of a kind; on CUDA, after it was done a few times, by a CUDA graph of it."""
+        """Do work of one kind; on CUDA, after a few times, by replaying its CUDA graph."""
         self._times[kind] += 1
         if not self.batch.is_cuda:
             work()
@@ -175,7 +175,7 @@ class Training:
         self.optimizer.zero_grad(set_to_none=True)
 
     def finish(self) -> None:
-        """Let the autoencoder say how many of its features fire on a row, and how many are dead, as SAELens does."""
+        """Let the autoencoder count the features that fire on a row, and the dead ones, as SAELens does."""
         if self.start is not None:
             hold(self.sae.W_dec, self.start)
         rows = len(self.batch) * ((self.steps - 1) % COUNTED_STEPS + 1)
@@ -184,7 +184,7 @@ class Training:
 
 
 class Unhindered:
-    """The methods of SAELens' autoencoders that make Python wait for the device, with the same results without that."""
+    """The methods of SAELens' autoencoders that make Python wait for the device: the same results without waiting."""
 
     W_dec: torch.Tensor
     cfg: Any
@@ -197,9 +197,9 @@ class Unhindered:
         hidden_pre: torch.Tensor,
         dead_neuron_mask: torch.Tensor | None,
     ) -> torch.Tensor:
-        """Return the loss that revives dead features: how far the largest of them are from what the others miss.
+        """Return the loss that revives dead features: the error of the largest dead ones in predicting the residual.
 
-        They are d / 2 at most. SAELens asks how many are dead before it takes them; here the others have codes of 0.
+        At most d / 2 dead features are used. SAELens first asks how many are dead; here live features have codes of 0.
         """
         if dead_neuron_mask is None:
             return sae_out.new_zeros(())
@@ -221,7 +221,7 @@ class Unhindered:
 
 
 def hold(vectors: torch.Tensor, start: torch.Tensor) -> None:
-    """Turn each vector, at its length, until its cosine with its start is `SOFT` or more."""
+    """Rotate each vector, keeping its length, until its cosine with its start is `SOFT` or more."""
     with torch.no_grad():
         axis = torch.nn.functional.normalize(start, dim=1)
         length = vectors.norm(dim=1, keepdim=True)
@@ -232,7 +232,7 @@ def hold(vectors: torch.Tensor, start: torch.Tensor) -> None:
 
 
 def for_use(sae: Any, device: str) -> Any:
-    """Return a trained autoencoder as SAELens gives it away: a file is the only way there."""
+    """Return a trained autoencoder as SAELens exports it, which is only possible through a file."""
     with tempfile.TemporaryDirectory() as folder:
         sae.save_inference_model(folder)
         return load(folder, device)
@@ -245,17 +245,17 @@ def encode(sae: Any, values: torch.Tensor) -> Any:
 
 
 def decoder(sae: Any) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    """Return directions (features, d) and bias (d,): what SAELens decodes a code of 1 to, and no code."""
+    """Return directions (features, d) and bias (d,): SAELens' decoding of a code of 1, and of no code."""
     with torch.no_grad():
         bias = sae.decode(torch.zeros(1, sae.cfg.d_sae, device=sae.device))[0]
-        # Some divide codes by the decoder's norms, so ask it rather than read W_dec.
+        # Some architectures divide codes by the decoder's norms, so decode rather than read W_dec.
         step = max(1, BLOCK_CELLS // sae.cfg.d_sae)
         parts = [sae.decode(one_hot) - bias for one_hot in _one_hot(sae.cfg.d_sae, step, sae.device)]
     return torch.cat(parts).cpu().numpy(), bias.cpu().numpy()
 
 
 def _one_hot(count: int, step: int, device: Any) -> Iterator[torch.Tensor]:
-    """Yield the rows of the identity, some at a time: the whole is too large for many features."""
+    """Yield the rows of the identity in blocks: the whole matrix is too large for many features."""
     for lo in range(0, count, step):
         at = torch.arange(lo, min(lo + step, count), device=device)
         yield torch.nn.functional.one_hot(at, count).float()
@@ -268,7 +268,7 @@ def load(path: str | os.PathLike[str], device: str) -> Any:
 
 @contextmanager
 def _seeded(seed: int, device: torch.device) -> Iterator[None]:
-    """Let what draws from torch's global generators be determined by the seed, and put them back."""
+    """Seed torch's global generators inside the block, and restore them afterwards."""
     with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
         torch.manual_seed(seed)
         yield

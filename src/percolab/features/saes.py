@@ -2,7 +2,7 @@
 
 Each is SAELens' own module (extra ``sae``), imported at the first fit, and takes the steps of SAELens' trainer
 (`percolab.features.saelens`). With ``frozen="decoder"`` or ``"encoder"`` the weights of that part stay at their random
-start, and all else learns: what is then found, the dictionary did not have to be learned for. With ``"soft"`` every
+start, and all else learns: recovery then does not need a learned dictionary. With ``"soft"`` every
 decoder vector keeps a cosine of at least 0.8 with its start.
 """
 
@@ -28,29 +28,29 @@ READ = ("standard", "gated", "jumprelu", "topk")  #: Architectures that are read
 
 @dataclass
 class SparseAutoencoder(Decodes):
-    """An autoencoder of SAELens."""
+    """A sparse autoencoder of SAELens."""
 
     n_features: int = 4096
-    #: whether the weights of the "decoder" or the "encoder" stay as they were drawn, or, "soft", near it
+    #: "decoder" or "encoder": these weights stay at their random start; "soft": decoder vectors stay near it
     frozen: str | None = None
     steps: int = 5000
     batch_size: int = 4096
     lr: float = 3e-4
-    seed: int = 0  #: of the initial weights and the order of the rows
+    seed: int = 0  #: seed of the initial weights and the order of the rows
     device: str = "auto"
     #: the autoencoder, a ``sae_lens.SAE``, after the fit
     sae: Any = field(default=None, init=False, repr=False, compare=False)
     #: called with (stage, steps done, steps in all) during the fit
     progress: Progress = field(default_factory=lambda: silent, init=False, repr=False, compare=False)
 
-    architecture: ClassVar[str] = ""  #: SAELens' name of it
+    architecture: ClassVar[str] = ""  #: SAELens' name of the architecture
 
     def options(self) -> dict[str, Any]:
-        """Return what SAELens' configuration of this architecture is given, beside sizes."""
+        """Return the options of SAELens' configuration for this architecture, without sizes."""
         return {}
 
     def fit(self, activations: Any) -> Self:
-        """Train it on activations (rows, d)."""
+        """Train the autoencoder on activations (rows, d)."""
         for name in ("n_features", "steps", "batch_size"):
             check_integer(name, getattr(self, name), 1)
         if not check_number("lr", self.lr, 0):
@@ -77,7 +77,7 @@ class SparseAutoencoder(Decodes):
         return self
 
     def encode(self, activations: Any) -> Any:
-        """Return the codes: a dense tensor where it is on a GPU, else a SciPy sparse array."""
+        """Return the codes: a dense tensor on a GPU, otherwise a SciPy sparse array."""
         if self.sae is None:
             raise ValueError(f"{type(self).__name__} must be fitted before it encodes")
         from percolab.features import on_torch, saelens
@@ -85,7 +85,7 @@ class SparseAutoencoder(Decodes):
         return saelens.encode(self.sae, on_torch.as_rows(activations, self.sae.device))
 
     def l0(self, activations: Any) -> float:
-        """Return how many features fire on a row, on average."""
+        """Return the mean number of features that fire on a row."""
         return float((self.encode(activations) > 0).sum()) / len(activations)
 
     def explained_variance(self, activations: Any) -> float:
@@ -95,14 +95,14 @@ class SparseAutoencoder(Decodes):
         return explained_variance(codes, directions, bias, as_array(activations))
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write it to a directory in SAELens' format, which ``sae_lens.SAE.load_from_disk`` reads."""
+        """Write the autoencoder to a directory in SAELens' format, which ``sae_lens.SAE.load_from_disk`` reads."""
         if self.sae is None:
             raise ValueError(f"{type(self).__name__} must be fitted before it is saved")
         self.sae.save_model(os.fspath(path))
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], device: str = "auto") -> Self:
-        """Read an autoencoder in SAELens' format; `SparseAutoencoder` reads any, the others those of their kind."""
+        """Read an autoencoder in SAELens' format; `SparseAutoencoder` reads any kind, a subclass only its own."""
         from percolab.features import saelens
         from percolab.ground.devices import choose_device
 
@@ -137,20 +137,20 @@ class TopK(SparseAutoencoder):
 
 @dataclass
 class BatchTopK(TopK):
-    """The largest of a batch fire, k a row on average; once trained, those above a threshold (Bussmann et al. 2024)."""
+    """The largest of a batch fire, k per row on average; trained, those above a threshold (Bussmann et al. 2024)."""
 
     architecture: ClassVar[str] = "batchtopk"
 
     def options(self) -> dict[str, Any]:
-        """Return k and how fast the threshold follows, which must get there in a short run too."""
+        """Return k and the rate at which the threshold follows, which must also converge in a short run."""
         return {**super().options(), "topk_threshold_lr": max(0.01, 10 / (self.steps + 10))}
 
 
 @dataclass
 class Matryoshka(BatchTopK):
-    """A BatchTopK whose first features must also do without the rest (Bussmann et al. 2025)."""
+    """A BatchTopK whose first features must also reconstruct without the rest (Bussmann et al. 2025)."""
 
-    #: how many first features must do by themselves; None: a sixteenth of all, an eighth, a quarter and half
+    #: numbers of first features that must reconstruct alone; None: 1/16, 1/8, 1/4 and 1/2 of all
     widths: tuple[int, ...] | None = None
 
     architecture: ClassVar[str] = "matryoshka_batchtopk"
@@ -166,9 +166,9 @@ class Matryoshka(BatchTopK):
 
 @dataclass
 class JumpReLU(TopK):
-    """Features above thresholds that are learned fire (Rajamanoharan et al. 2024), pulled towards k on a row."""
+    """Features above learned thresholds fire (Rajamanoharan et al. 2024); a loss pulls L0 towards k."""
 
-    l0_coefficient: float = 1.0  #: of 2 (L0 - k)² / k, the loss that pulls
+    l0_coefficient: float = 1.0  #: weight of the loss 2 (L0 - k)² / k
 
     architecture: ClassVar[str] = "jumprelu"
 
@@ -184,13 +184,13 @@ class JumpReLU(TopK):
 
 @dataclass
 class Gated(SparseAutoencoder):
-    """One linear map gates which features fire, another says how much (Rajamanoharan et al. 2024)."""
+    """One linear map decides which features fire, another how strongly (Rajamanoharan et al. 2024)."""
 
-    l1_coefficient: float = 3.0  #: of the sum of gates: the larger, the fewer fire
+    l1_coefficient: float = 3.0  #: weight of the sum of gates: the larger, the fewer features fire
 
     architecture: ClassVar[str] = "gated"
 
     def options(self) -> dict[str, Any]:
-        """Return the weight of the sum."""
+        """Return the weight of the sum of gates."""
         weight = check_number("l1_coefficient", self.l1_coefficient, 0)
         return {"l1_coefficient": weight, "l1_warm_up_steps": self.steps // 5}

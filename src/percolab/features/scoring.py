@@ -78,9 +78,9 @@ def score(
     rows
         Row i of the codes is row ``rows[i]`` of the dataset; any order, repeats counted. None: all rows in order.
     factor
-        Which hierarchy of a world, or which lexicon of a corpus, where there are several.
+        The hierarchy of a world, or the lexicon of a corpus, where there are several.
     documents
-        The documents that the codes are of, with a corpus.
+        The documents of the codes, with a corpus.
     about
         "context" asks whether a position's context lies inside a concept, "token" whether its token is in the concept,
         over the same contexts.
@@ -90,22 +90,22 @@ def score(
     min_size
         Fewest rows of a concept, at least 2; only rows that are given count.
     ratio
-        Going down, a concept is listed if it has at most this share of the rows of the nearest listed one above, and
-        fewer. 1 lists all others. Summaries keep, of those listed, what the same rule with 2/3 keeps, and none that has
-        all rows.
+        Going down, a concept is listed if it has at most this share of the rows of the nearest listed concept above,
+        and fewer rows. 1 lists all others. Summaries keep the listed concepts that the same rule with 2/3 keeps, and
+        none that has all rows.
     threshold
         A number, or one for each feature, at least 0.
     directions
         (features, d) decoder vectors. Needs activations; gives `cosine` and `absorption_carried`, and, in the summary,
         the variance that codes @ directions + bias explains.
     bias
-        (d,) what the decoder adds; 0 if None.
+        (d,) bias of the decoder; 0 if None.
     activations
-        (rows, d) what the features were made from, in the order of the codes.
+        (rows, d) the activations that the features were made from, in the order of the codes.
     draws
-        How many times every feature's rows are permuted for `chance`.
+        Number of permutations of every feature's rows for `chance`.
     seed
-        Of these draws.
+        Seed of these permutations.
     threads
         None: all cores. The result does not depend on it.
     progress
@@ -181,7 +181,7 @@ def _given(
 
 
 def _plain(threshold: Floats) -> float | list[float]:
-    """Return one threshold where all features share it, else the threshold of each."""
+    """Return one threshold if all features share it, otherwise the threshold of each."""
     return float(threshold[0]) if (threshold == threshold[0]).all() else list(map(float, threshold))
 
 
@@ -189,7 +189,7 @@ STAGES = ("packing", "matching", "chance", "splitting", "absorption", "direction
 
 
 def _report(progress: Progress, stage: str) -> None:
-    """Say which part of the work is done."""
+    """Report which part of the work is done."""
     progress("scoring", STAGES.index(stage) + 1, len(STAGES))
 
 

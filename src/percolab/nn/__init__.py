@@ -4,7 +4,7 @@ Needs the extra ``nn`` (torch, scikit-learn, pandas, matplotlib). Importing this
 is looked up when it is first used. The configurations, in `config`, need none of them at all. The experiments
 themselves are in `percolab.experiments`.
 
-Each room stands on those after it: `probing`; `training`; `networks`; and `interventions`, on any torch module.
+Each module stands on those after it: `probing`; `training`; `networks`; and `interventions`, on any torch module.
 """
 
 from percolab.ground.extras import stubbed

@@ -1,4 +1,4 @@
-"""What determines a training run and a set of probes, checked once; scales of experiments. Needs no torch."""
+"""Configurations of training runs and of probes, checked once; scales of experiments. Needs no torch."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from typing import Any, ClassVar, NamedTuple, Self
 from percolab.corpora.corpus import HELD_OUT
 from percolab.ground.validation import check_choice, check_integer, check_number, check_seed
 
-SCALES = ("paper", "small")  #: Scales that experiments come at: the paper's, and one for a laptop.
+SCALES = ("paper", "small")  #: Scales of experiments: the paper's, and one for a laptop.
 PROTOCOLS = ("random", "subtree")  #: Ways of holding rows out from probes; see `percolab.nn.probing.probed_latents`.
 
 #: FOM from which a second power law is fitted: below it, the smallest clusters are missing from multi-cluster data.
 FITTED_FOM = 10.0
-#: Least number of untrained networks, and of draws of random features, that trained ones are compared with.
+#: Fewest untrained networks, and fewest draws of random features, that trained networks are compared with.
 UNTRAINED = 5
 
 
 class TrainSeeds(NamedTuple):
-    """What a training run draws from."""
+    """The seeds of a training run."""
 
     split: int
     weights: int
@@ -29,12 +29,12 @@ class TrainSeeds(NamedTuple):
 
 @dataclass(frozen=True)
 class Training:
-    """What determines training on any data: the shape of the network, the optimiser, the precision."""
+    """Settings of training on any data: the shape of the network, the optimiser, the precision."""
 
     d_model: int = 256  #: width of the residual stream
     n_blocks: int = 3
     expansion: int = 4  #: width of a block's hidden layer, in units of d_model
-    batch_size: int = 1024  #: rows, or documents, of a step
+    batch_size: int = 1024  #: rows, or documents, per step
     lr: float = 1e-4  #: largest learning rate of AdamW
     min_lr: float = 1e-6  #: learning rate at the end
     weight_decay: float = 0.01
@@ -44,7 +44,7 @@ class Training:
     #: whether matrix products and activations on CUDA are in bfloat16; weights and their steps stay in float32
     bf16: bool = False
 
-    unit: ClassVar[str]  #: what the length of a run is counted in, epochs or steps
+    unit: ClassVar[str]  #: the unit of a run's length, epochs or steps
     _COUNTS: ClassVar[tuple[str, ...]] = ("d_model", "n_blocks", "expansion", "batch_size")
 
     def __post_init__(self) -> None:
@@ -98,7 +98,7 @@ class TrainConfig(Training):
         return self.seeds.weights
 
     def with_seeds(self, seeds: Iterable[int]) -> list[Self]:
-        """Return a configuration for each seed, of its initial weights and its order; the split is the same in all."""
+        """Return one configuration per seed, of initial weights and order of rows; all share the split."""
         split = self.seeds.split
         return [replace(self, seed=seed, split_seed=split, weight_seed=None, order_seed=None) for seed in seeds]
 
@@ -113,7 +113,7 @@ class CorpusTrainConfig(Training):
 
     Step s (from 0) is taken on documents first + s·batch_size to first + (s + 1)·batch_size - 1. The learning rate
     rises linearly to `lr` over the steps of `warmup`, then falls as a cosine to `min_lr`. `seed` seeds the initial
-    weights; the documents are the corpus' own.
+    weights; the corpus determines the documents.
     """
 
     n_blocks: int = 4
@@ -124,10 +124,10 @@ class CorpusTrainConfig(Training):
     n_heads: int = 4
     steps: int = 5000
     warmup: int = 200
-    #: number of the first document: a second training can go on with documents that the first one did not use
+    #: number of the first document: a second training can continue with documents that the first one did not use
     first: int = 0
-    every: int = 100  #: steps from one loss on held-out documents to the next
-    held_out: int = 512  #: documents of this loss, and again as many others for the test at the end
+    every: int = 100  #: steps between losses on held-out documents
+    held_out: int = 512  #: documents for this loss; as many others are for the test at the end
 
     unit: ClassVar[str] = "step"
     _COUNTS: ClassVar[tuple[str, ...]] = (*Training._COUNTS, "n_heads", "steps", "every", "held_out")
@@ -160,22 +160,22 @@ AnyTrainConfig = TrainConfig | CorpusTrainConfig
 
 
 def training_from(values: Mapping[str, Any]) -> AnyTrainConfig:
-    """Return the configuration with these values, as a checkpoint has them."""
+    """Return the configuration with the values of a checkpoint."""
     return (CorpusTrainConfig if "steps" in values else TrainConfig)(**values)
 
 
 @dataclass(frozen=True)
 class ProbeConfig:
-    """What determines the probes of a dataset's activations; the defaults are the paper's."""
+    """Settings of the probes of a dataset's activations; the defaults are the paper's."""
 
     depths: tuple[int, ...] = tuple(range(0, 201, 5))
-    min_latent_size: int = 150  #: points that a latent must have to be probed
+    min_latent_size: int = 150  #: fewest points of a probed latent
     alpha: float = 1.0  #: strength of the ridge penalty on standardised activations
     train_share: float = 0.7  #: share of a depth's rows that the random protocol trains on
-    folds: int = 3  #: number of parts that the subtree protocol deals subtrees to
+    folds: int = 3  #: number of folds of the subtree protocol
     seed: int = 42
     protocols: tuple[str, ...] = PROTOCOLS
-    draws: int = 5  #: how many times values are drawn afresh and targets are permuted
+    draws: int = 5  #: number of draws of fresh values, and of permutations of targets
     #: penalties that the subtree protocol chooses from, by holding out subtrees of its training rows
     subtree_alphas: tuple[float, ...] = (1.0, 1e2, 1e3, 1e4, 1e5)
 

@@ -1,9 +1,9 @@
 """Interventions on networks: steer, ablate and patch the activations of any layer of any torch module.
 
-Each is a context manager. Inside the block a module's output is changed; after it, also after an exception, the network
-is as it was. Interventions nest. On different layers they act where the forward pass meets them; on the same layer the
-outer one acts first. A module whose output is a tuple is changed in the tuple's first element. Outputs are
-(rows, width) or (rows, positions, width), of any type of float; gradients flow through all that is given.
+Each intervention is a context manager. Inside the block a module's output is changed; after the block, also after an
+exception, the network is as before. Interventions nest. On different layers they act where the forward pass meets them;
+on the same layer the outer one acts first. If the output is a tuple, its first element is changed. Outputs are (rows,
+width) or (rows, positions, width), of any float type; gradients flow through all arguments.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ def steer(
     layer
         Name of a module in it, as in ``model.named_modules()``.
     direction
-        (width,) what is added at dose 1. It is not normalised.
+        (width,) the vector that is added at dose 1. It is not normalised.
     dose
-        Its multiple; 0 changes nothing. A tensor broadcasts against the output: (rows, 1, 1) gives every row its own.
+        Multiple of the direction; 0 changes nothing. A tensor broadcasts against the output: (rows, 1, 1) is one each.
     positions
-        Where: a number, a list or a slice of positions, a mask (positions,), or a mask (rows, positions) for other
-        positions in every row. None: everywhere.
+        Positions to change: a number, a list or a slice of positions, a mask (positions,), or a mask (rows, positions)
+        with different positions in every row. None changes all.
 
     Examples
     --------
@@ -68,7 +68,7 @@ def steer(
 def ablate(
     model: nn.Module, layer: str, directions: Any, to: Any = "zero", *, positions: Any = None
 ) -> AbstractContextManager[None]:
-    """Remove from the output of a layer its component in the span of directions, or replace it by a mean's.
+    """Remove the component in the span of directions from the output of a layer, or replace it by that of a mean.
 
     Parameters
     ----------
@@ -77,7 +77,7 @@ def ablate(
     directions
         (k, width) or (width,), of any lengths and angles; they may depend on each other.
     to
-        ``"zero"``, or the mean activation (width,) whose component in the span is put in place of the output's own.
+        ``"zero"``, or the mean activation (width,) whose component in the span replaces that of the output.
 
     Examples
     --------
@@ -103,7 +103,7 @@ def ablate(
 
 @contextmanager
 def patch(model: nn.Module, layer: str, source: Any, subspace: Any = None, positions: Any = None) -> Iterator[None]:
-    """Replace the output of a layer by what the model gives there for other inputs: an interchange intervention.
+    """Replace the output of a layer by the model's output there for other inputs: an interchange intervention.
 
     The source runs once, when the block is entered: in the model's present mode (call ``model.eval()`` where it
     matters), without gradients, and clean. Interventions that enclose the block do not act on it, so several layers can
@@ -130,14 +130,14 @@ def patch(model: nn.Module, layer: str, source: Any, subspace: Any = None, posit
     tensor([1., 6.])
     """
     span = None if subspace is None else _Span("subspace", subspace)
-    given = _run_source(model, layer, source)
+    values = _run_source(model, layer, source)
 
     def change(output: torch.Tensor) -> torch.Tensor:
-        if output.shape != given.shape:
-            what = "rows" if len(output) != len(given) else "outputs"
-            shapes = f"{tuple(output.shape)} at {layer!r}, got {tuple(given.shape)}"
+        if output.shape != values.shape:
+            what = "rows" if len(output) != len(values) else "outputs"
+            shapes = f"{tuple(output.shape)} at {layer!r}, got {tuple(values.shape)}"
             raise ValueError(f"source must have the {what} of the input, {shapes}")
-        return given.to(output) if span is None else span.replace(layer, output, given.to(output))
+        return values.to(output) if span is None else span.replace(layer, output, values.to(output))
 
     with _changed(model, layer, change, positions):
         yield
@@ -148,7 +148,7 @@ def patch(model: nn.Module, layer: str, source: Any, subspace: Any = None, posit
 
 @contextmanager
 def _changed(model: nn.Module, layer: str, change: Change, positions: Any) -> Iterator[None]:
-    """Change the output of a module inside the block, at some positions or at all."""
+    """Change the output of a module inside the block, at some positions or at all of them."""
 
     def hook(module: nn.Module, args: Any, output: Any) -> Any:
         if _CLEAN.get():
@@ -206,13 +206,13 @@ def _run_source(model: nn.Module, layer: str, source: Any) -> torch.Tensor:
 
 
 def _on_device(model: nn.Module, source: Any) -> torch.Tensor:
-    """Return inputs as a tensor where the model is."""
+    """Return inputs as a tensor on the model's device."""
     parameter = next(model.parameters(), None)
     return torch.as_tensor(source, device=None if parameter is None else parameter.device)
 
 
 def find_module(model: nn.Module, layer: str, rule: str = "layer must be a module") -> nn.Module:
-    """Return a module of a model by its name; a refusal begins with the rule."""
+    """Return a module of a model by its name; an error message begins with the rule."""
     if not isinstance(model, nn.Module):
         raise ValueError(f"model must be a torch module, got {type(model).__name__}")
     modules: dict[str, nn.Module] = {name: module for name, module in model.named_modules() if name}
@@ -234,7 +234,7 @@ def _first(layer: str, output: Any) -> torch.Tensor:
 
 
 def _mask(positions: Any, output: torch.Tensor) -> torch.Tensor:
-    """Return (…, positions, 1) where to replace."""
+    """Return (…, positions, 1) the mask of positions to replace."""
     if output.ndim != 3:
         raise ValueError(f"positions must be None where a layer has none, got an output of shape {tuple(output.shape)}")
     chosen = positions if isinstance(positions, slice | int) else torch.as_tensor(positions, device=output.device)

@@ -1,9 +1,9 @@
 """Causal readers: what a network predicts when its activations are changed, beside the exact answer.
 
-They read networks, not activations, of documents. Their units are pairs of sibling contexts, or contexts. The documents
-of a pair are made for it: from a position on they have one of the two contexts, and by the same draws the other
-(`Corpus.counterfactual`). The prediction after some more tokens is compared with the exact one of either document.
-Directions are fitted on the documents that readers are fitted on, and tried on the others.
+They read networks of documents, not activations. Their units are contexts, or pairs of sibling contexts. For each pair,
+documents are made in two versions from the same random draws: from some position on, one version has the first context
+and the other has its sibling (`Corpus.counterfactual`). The prediction after some more tokens is compared with the
+exact one for either version. Directions are fitted on the readers' training documents, and tried on the others.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ from percolab.nn.probing import siblings
 from percolab.study.measured import Reading, Units
 from percolab.study.subject import DocumentView, View
 
-SPAN = 12  #: Tokens of the other context, before the prediction that is read.
-DOCUMENTS = 128  #: Most documents of a pair, to fit and to try.
+SPAN = 12  #: Tokens of the other context before the prediction that is compared.
+DOCUMENTS = 128  #: Most documents of a pair, in the part that fits and in the part that tries.
 MOST_PAIRS = 64  #: Most pairs of siblings.
 STEPS, RATE = 60, 0.05  #: Steps and learning rate of a learned subspace.
 RANDOM, WHOLE = "random", "whole"
@@ -40,26 +40,26 @@ SUBSPACES = ("sibling", "probe", "learned", RANDOM, WHOLE)
 
 @dataclass(frozen=True, eq=False)
 class Swap:
-    """Documents with one context from a position on, and by the same draws with its sibling's; both ways."""
+    """Documents in two versions, both ways, from the same draws: from a position on, one context or its sibling."""
 
     #: (2n, positions) tokens: of the first n the context is the first of the pair, of the others the second
     base: torch.Tensor
     exact: torch.Tensor  #: (2n, V) exact distribution of the next token
-    first: int  #: position from which on the two differ
+    first: int  #: first position at which the two versions differ
 
     @property
     def source(self) -> torch.Tensor:
-        """(2n, positions) tokens of each with the other context."""
+        """(2n, positions) tokens of the other version of each document, with the sibling context."""
         return _exchanged(self.base)
 
     @property
     def exact_source(self) -> torch.Tensor:
-        """(2n, V) exact distribution of the next token, with the other context."""
+        """(2n, V) exact distribution of the next token in the other version."""
         return _exchanged(self.exact)
 
     @property
     def positions(self) -> slice:
-        """Where the two differ."""
+        """The positions at which the two versions differ."""
         return slice(self.first, None)
 
     @property
@@ -79,7 +79,7 @@ def sibling_contexts(view: DocumentView) -> tuple[Ints, Units]:
     pairs = bounds[:, 0].T  # the first label inside a context is its own number
     chosen = siblings.choose(labels.forest.latent_size[pairs].min(1), 0, MOST_PAIRS)
     if not chosen.size:
-        raise ValueError("contexts must have siblings to be compared with, got none that has")
+        raise ValueError("contexts must have siblings to be compared with, got no context with a sibling")
     return pairs[chosen], Units(above[chosen], pairs[chosen, 0])
 
 
@@ -143,7 +143,7 @@ class _Fitted:
         return best
 
 
-#: Finds a direction in the activations of a pair; None is the whole layer.
+#: A function that finds a direction in the activations of a pair; None is the whole layer.
 Direction = Callable[[_Fitted], torch.Tensor | None]
 
 
@@ -151,18 +151,18 @@ Direction = Callable[[_Fitted], torch.Tensor | None]
 class Interchange:
     """Whether patching a subspace makes the network predict as the counterfactual document.
 
-    The share of the exact divergence of the two documents that the patch bridges: 1 for a perfect network patched in
-    all it needs, 0 if the patch brings the prediction no nearer to the exact one. All subspaces have one dimension, but
-    for the whole layer, the ceiling. The floor is a random direction.
+    The measure is the share of the exact divergence between the two documents that the patch bridges: 1 for a perfect
+    network patched in all it needs, 0 if the patch brings the prediction no nearer to the exact one. Subspaces have one
+    dimension, except the whole layer, which is the ceiling. The floor is a random direction.
 
     Parameters
     ----------
     subspaces
-        In which order: of "sibling" (the difference of means), "probe" (a linear discriminant), "learned" (by gradient
-        descent), "random", "whole".
+        Which subspaces, in this order: "sibling" (the difference of means), "probe" (a linear discriminant), "learned"
+        (by gradient descent), "random", "whole".
     along
-        Feature methods, such as "kmeans" or "topk@k=8". The direction of one is what its two features that rise and
-        fall most from one context to the other do to the activations.
+        Feature methods, such as "kmeans" or "topk@k=8". A method's direction is the change of the activations made by
+        the two features that rise most and fall most from one context to the other.
     """
 
     name: str = "interchange"
@@ -187,7 +187,7 @@ def bridged(view: DocumentView, model: nn.Module, layer: str, method: Any, seed:
 
 
 def _bridged(view: DocumentView, model: nn.Module, layer: str, directions: Mapping[str, Direction]) -> list[Reading]:
-    """Return the share of every pair of siblings, by what finds a direction in the documents that are fitted on."""
+    """Return the share of every pair of siblings, by the function that finds a direction in the training documents."""
     device = _device(model)
     pairs, units = sibling_contexts(view)
     shares = np.empty((len(directions), len(pairs)))
@@ -223,7 +223,7 @@ def _subspace(name: str, fit: _Fitted, *, rng: np.random.Generator) -> torch.Ten
 
 
 def _moved_by(method: Any, fit: _Fitted) -> torch.Tensor:
-    """Return what the two features that rise and fall most between two contexts do to the mean activation."""
+    """Return the change of the mean activation by the features that rise and fall most between two contexts."""
     codes = [as_array(method.encode(values.float().cpu().numpy()).mean(0)) for values in fit.values]
     change, directions = np.asarray(codes[1] - codes[0], np.float64).ravel(), as_array(method.directions)
     most = [change.argmax(), change.argmin()]
@@ -233,7 +233,7 @@ def _moved_by(method: Any, fit: _Fitted) -> torch.Tensor:
 def _share(model: nn.Module, layer: str, tried: Swap, subspace: torch.Tensor | None) -> float:
     """Return the share of the exact divergence that a patch bridges."""
     if subspace is not None and not subspace.any():
-        return 0.0  # nothing moves along no direction
+        return 0.0  # without a direction nothing moves
     before = model(tried.base)[:, -1]
     with patch(model, layer, tried.source, subspace, tried.positions):
         after = model(tried.base)[:, -1]
@@ -245,17 +245,17 @@ def _share(model: nn.Module, layer: str, tried: Swap, subspace: torch.Tensor | N
 class Steering:
     """How far steering from one context to its sibling moves the prediction, as a multiple of what is exact.
 
-    The response is the change of the probability of the sibling's tokens less that of the context's own. `slope` is the
-    response of the network, steered by the difference of mean activations at all positions of the context, on that of
-    the exact prediction when the document changes its context: 1 is right. Beside it are slopes for a random direction
-    of the same length and for another pair's, and `leakage`: the probability that moves among all other tokens, beyond
-    what moves exactly.
+    The response is the change of the probability of the sibling's tokens less that of the context's own tokens. `slope`
+    regresses the response of the network, steered by the difference of mean activations at all positions of the
+    context, on the exact response to a document that changes its context: 1 is right. Controls are the slopes for a
+    random direction of the same length and for another pair's direction. `leakage` is the probability that moves among
+    all other tokens, beyond what moves in the exact prediction.
 
     Parameters
     ----------
     along
-        Feature methods, such as "kmeans" or "topk@k=8", along whose features the network is steered too: by what the
-        two features that rise and fall most from one context to the other do to the activations.
+        Feature methods, such as "kmeans" or "topk@k=8". The network is also steered along their features: by the change
+        of the activations made by the two features that rise most and fall most from one context to the other.
     """
 
     name: str = "steering"
@@ -318,14 +318,14 @@ def _response(
 class Ablation:
     """How much more a network's loss rises at a concept's positions than at others when its direction is ablated.
 
-    The direction leads from the mean activation of all positions to that of the positions whose believed context is
-    inside the concept; ablated, its component is that of the mean. In nats per token. Beside it is a random direction.
+    The direction leads from the mean activation of all positions to the mean of the positions whose believed context is
+    inside the concept. Ablation sets its component to that of the mean. In nats per token. The control is random.
     """
 
     name: str = "ablation"
 
     def read_network(self, view: View, model: nn.Module, layer: str, seed: int) -> list[Reading]:
-        """Return the rise at the positions of every context less that at others; and for a random direction."""
+        """Return the rise at the positions of every context less that elsewhere; the same for a random direction."""
         view, device = _documents(self.name, view), _device(model)
         labels, contexts = view.labels(), view.data.contexts(view.factor)
         tokens = torch.from_numpy(np.asarray(view.inputs)).to(device).long()
@@ -337,7 +337,7 @@ class Ablation:
         for i, context in enumerate(contexts.tolist()):
             inside = (believed >= labels.first[context]) & (believed < labels.stop[context])
             fit = torch.from_numpy(inside[:first].ravel()).to(device)
-            held_out = torch.from_numpy(inside[first:, :-1]).to(device)  # the positions that predict
+            held_out = torch.from_numpy(inside[first:, :-1]).to(device)  # the last position predicts nothing
             if not fit.any() or not held_out.any() or held_out.all():
                 continue
             drawn = torch.from_numpy(rng.standard_normal(mean.numel())).to(mean)

@@ -1,9 +1,9 @@
-"""Cells: the pieces of a study's work, each computed once and kept in one file with what it was made from.
+"""Cells: the pieces of a study's work. Each is computed once and kept in one file, with the inputs it was made from.
 
 The result of a cell is a dataclass of arrays, mappings of arrays, plain values, and dataclasses of plain values. Its
-file is an `.npz` of these arrays, and of a record in JSON with all else, what the cell was made from, how long it took
-and where. A cell whose file is there, made from the same things, is not computed again. Cells are computed in this
-process, or as tasks of a Ray cluster. Both give the same numbers.
+file is an `.npz` of these arrays, with a JSON record of everything else: plain values, the cell's inputs, the time it
+took and the device. A cell is not computed again while its file holds a result of the same inputs. Cells are computed
+in this process, or as tasks of a Ray cluster. Both give the same numbers.
 """
 
 from __future__ import annotations
@@ -29,37 +29,37 @@ from percolab.store import runners
 from percolab.study.directory import SCHEMA, VERSION
 
 T = TypeVar("T")
-RECORD = "record.json"  #: Entry of a cell's file that is no array of its result.
+RECORD = "record.json"  #: The entry of a cell's file that is not an array of its result.
 
 
 @dataclass(frozen=True)
 class Here:
-    """What a cell is given while it is computed."""
+    """Where a cell is computed: device, progress, and a directory for unfinished work."""
 
     device: str = "auto"
     progress: Progress = silent
-    scratch: Path | None = None  #: directory for what can be resumed; None where nothing outlasts the cell
+    scratch: Path | None = None  #: directory for work that can be resumed; None where nothing outlasts the cell
 
 
 @dataclass(frozen=True, eq=False)
 class Cell(Generic[T]):
-    """One piece of work: all that decides about its result, and the function that computes it."""
+    """One piece of work: everything that determines its result, and the function that computes it."""
 
     name: str  #: its file below the directory of cells
     kind: type[T]  #: dataclass of the result
     make: Callable[..., T]  #: called with `Here` and the results of `needs`; other processes must be able to find it
     made_from: Mapping[str, Any]  #: plain values, equal after a round trip through JSON
     needs: tuple[Cell[Any], ...] = ()
-    #: whether it is wanted for itself; else it is computed only when a cell that needs it is missing
+    #: whether it is computed for its own sake; otherwise only for a missing cell that needs it
     lasting: bool = True
-    stage: str = ""  #: what its time is counted as; its name, unless given
-    gpus: float = 1.0  #: that it needs where there are any
+    stage: str = ""  #: stage that its time is counted for; its name, unless given
+    gpus: float = 1.0  #: GPUs that it needs, where there are any
     rank: int = 0  #: cells of a lower rank are computed first
 
 
 @dataclass(frozen=True)
 class Made:
-    """How a result came about."""
+    """How long a result took, where it was computed, and why it failed, if it did."""
 
     seconds: float
     device: str
@@ -68,7 +68,7 @@ class Made:
 
 @dataclass(frozen=True, eq=False)
 class Outcome:
-    """What computing a cell gave: a result, or why there is none."""
+    """The outcome of computing a cell: a result, or the reason why there is none."""
 
     result: Any
     made: Made
@@ -76,7 +76,7 @@ class Outcome:
 
 
 def compute(task: tuple[Cell[Any], Here, Sequence[Any]]) -> Outcome:
-    """Compute a cell, wherever this process is; a fault becomes part of the outcome."""
+    """Compute a cell in this process; an exception becomes part of the outcome."""
     from percolab.ground.devices import choose_device, device_name
 
     cell, here, needed = task
@@ -95,7 +95,7 @@ Given = tuple[Cell[Any], Sequence[Any]]  #: A cell, and the results that it need
 
 
 class InProcess:
-    """Computes cells one after another in this process, and resumes what was interrupted."""
+    """Computes cells one after another in this process, and resumes interrupted work."""
 
     at_once: int | None = 1  #: how many cells it is given at a time
 
@@ -104,7 +104,7 @@ class InProcess:
         for cell, needed in cells:
             scratch = None if here.scratch is None else here.scratch / cell.name
             yield cell, compute((cell, replace(here, scratch=scratch), needed))
-            if here.scratch is not None and scratch is not None:  # the result is kept now
+            if here.scratch is not None and scratch is not None:  # the result is saved by now
                 shutil.rmtree(scratch, ignore_errors=True)
                 with suppress(OSError):
                     here.scratch.rmdir()
@@ -114,15 +114,15 @@ class InProcess:
 class OnRay:
     """Computes cells as tasks of a cluster that this process is connected to.
 
-    A node that dies costs the cells that it was computing, which are given to others.
+    If a node dies, the cells that it was computing are given to other nodes.
     """
 
     has_gpus: bool
-    at_once: int | None = None  #: all that need no other, so that it computes them together
+    at_once: int | None = None  #: no limit: all cells that need no other run together
 
     def run(self, cells: Iterable[Given], here: Here) -> Iterator[tuple[Cell[Any], Outcome]]:
         """Yield the outcome of every cell."""
-        remote = replace(here, progress=silent, scratch=None)  # what a node writes is not here
+        remote = replace(here, progress=silent, scratch=None)  # a node's files are not on this machine
         waiting: dict[str, Cell[Any]] = {}
 
         def tasks() -> Iterator[Any]:
@@ -144,7 +144,7 @@ def _named(task: tuple[Cell[Any], Here, Sequence[Any]]) -> tuple[str, Outcome]:
 
 @contextmanager
 def connected(address: str | None) -> Iterator[InProcess | OnRay]:
-    """Yield what computes cells: this process, or the Ray cluster at an address (``"auto"``: that of this machine)."""
+    """Yield the runner of cells: this process, or the Ray cluster at an address (``"auto"``: this machine's)."""
     if address is None:
         yield InProcess()
         return
@@ -158,24 +158,24 @@ def connected(address: str | None) -> Iterator[InProcess | OnRay]:
 
 @dataclass(eq=False)
 class Cells:
-    """The cells of a directory: those that are there are read, the others are computed and kept."""
+    """The cells of a directory: finished ones are read, the others are computed and kept."""
 
     directory: Path
     runner: InProcess | OnRay = field(default_factory=InProcess)
     here: Here = field(default_factory=Here)
-    #: whether a cell that fails is kept with the reason and the others go on; else its fault is raised
+    #: whether a failed cell is recorded with the reason while the others go on; otherwise its exception is raised
     keep_failures: bool = False
-    until: float = float("inf")  #: no cell is begun after this `time.monotonic`
-    again: frozenset[str] = frozenset()  #: names of cells that are computed even if they are there
+    until: float = float("inf")  #: no cell starts after this value of `time.monotonic`
+    again: frozenset[str] = frozenset()  #: names of finished cells that are computed again
     #: records of files that were read, by file, time and size
     _known: dict[tuple[Path, int, int], dict[str, Any]] = field(default_factory=dict, repr=False)
 
     def file(self, cell: Cell[Any]) -> Path:
-        """Return where a cell is kept."""
+        """Return the file of a cell."""
         return self.directory / f"{cell.name}.npz"
 
     def made(self, cell: Cell[Any]) -> Made | None:
-        """Return how a cell came about; None where it is missing, damaged, or made from other things."""
+        """Return how a cell was made; None if its file is missing, damaged, or made from other inputs."""
         file = self.file(cell)
         try:
             status = os.lstat(file)
@@ -190,16 +190,16 @@ class Cells:
         return Made(record["seconds"], record["device"], record["failed"])
 
     def has(self, cell: Cell[Any]) -> bool:
-        """Return whether the result of a cell is there."""
+        """Return whether a cell has a result."""
         made = self.made(cell)
         return made is not None and not made.failed
 
     def read(self, cell: Cell[T]) -> T:
-        """Return the result of a cell that is there."""
+        """Return the result of a finished cell."""
         return _typed(_load(self.file(cell), cell.kind)["values"], cell.kind)
 
     def missing(self, cells: Iterable[Cell[Any]]) -> list[Cell[Any]]:
-        """Return the cells that must be computed so that all that last are there, those that are needed first."""
+        """Return the cells to compute so that all lasting cells have results; a needed cell comes before its users."""
         order: dict[int, Cell[Any]] = {}
 
         def visit(cell: Cell[Any]) -> None:
@@ -215,7 +215,7 @@ class Cells:
         return list(order.values())
 
     def compute(self, cells: Sequence[Cell[Any]]) -> list[Cell[Any]]:
-        """Compute what is missing, in waves of cells that do not need each other; return what is still missing."""
+        """Compute the missing cells, in waves of cells that do not need each other; return those still missing."""
         left = self.missing(cells)
         total = len(left)
         if left:
@@ -258,7 +258,7 @@ class Cells:
         record |= {"seconds": outcome.made.seconds, "device": outcome.made.device, "failed": outcome.made.failed}
         file = self.file(cell)
         file.parent.mkdir(parents=True, exist_ok=True)
-        if file.is_symlink():  # nothing is written where a link leads
+        if file.is_symlink():  # never write through a link
             file.unlink()
         with replacing(file) as partial, partial.open("wb") as out:
             save = np.savez_compressed if cell.lasting else np.savez
@@ -266,7 +266,7 @@ class Cells:
 
 
 def _record(file: Path, kind: type[Any]) -> dict[str, Any]:
-    """Return the record of a file that is whole, ours, and no larger than memory; nothing of any other."""
+    """Return the record of a file that is complete, written by a study, and fits in memory; otherwise nothing."""
     try:
         return {**_load(file, kind), "values": None}
     except (MemoryError, OSError, ValueError):
@@ -274,7 +274,7 @@ def _record(file: Path, kind: type[Any]) -> dict[str, Any]:
 
 
 def _load(file: Path, kind: type[Any]) -> dict[str, Any]:
-    """Return the record of a file, its arrays among the values; raise unless it is whole and ours."""
+    """Return the record of a file, with its arrays among the values; raise unless it is complete and of a study."""
     with foreign_files.arrays("a cell", file) as stored:
         record: dict[str, Any] = json.loads(str(stored[RECORD]))
         values = record["values"]
@@ -292,7 +292,7 @@ def _load(file: Path, kind: type[Any]) -> dict[str, Any]:
 
 
 def _typed(value: Any, kind: Any) -> Any:
-    """Return a plain value as what its type says: a dataclass, a list or mapping of dataclasses, or itself."""
+    """Return a plain value as its type says: a dataclass, a list or mapping of dataclasses, or the value itself."""
     if is_dataclass(kind):
         types = get_type_hints(kind)
         return kind(**{name: _typed(part, types[name]) for name, part in value.items()})  # type: ignore[operator]

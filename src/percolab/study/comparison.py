@@ -44,7 +44,7 @@ class Comparison:
 
     cells: Sequence[Measured]
     results: Sequence[Contrast]  #: all contrasts
-    #: the smallest effect of interest; None: 0.05 in log ratios, 0.01 in F1, R² and accuracy
+    #: the smallest effect of interest; None takes 0.05 in log ratios, 0.01 in F1, R² and accuracy
     delta: float | None = None
 
     @cached_property
@@ -54,7 +54,7 @@ class Comparison:
 
     @cached_property
     def contrasts(self) -> pandas.DataFrame:
-        """One row for each contrast, with its interval, and what the interval is over."""
+        """One row for each contrast, with its interval and what the interval is taken over."""
         import pandas
 
         return pandas.DataFrame([contrast.row() for contrast in self.results])
@@ -65,7 +65,7 @@ class Comparison:
         return sentence(self.results, self.delta)
 
     def plot(self) -> Figure:
-        """Draw what each role of network gives, and the contrasts with their intervals."""
+        """Draw the measure of each role of network, and the contrasts with their intervals."""
         return pictures.of_comparison(self.cells, self.results)
 
     def __repr__(self) -> str:
@@ -102,7 +102,7 @@ class Comparison:
 
 
 def check_folder(directory: str | os.PathLike[str], *, overwrite: bool) -> Path:
-    """Return the folder for a comparison, or raise if it cannot be saved there."""
+    """Return the folder for a comparison; raise if the comparison cannot be saved there."""
     folder = Path(directory)
     check_directory(folder)
     if folder.exists() and any(folder.iterdir()) and not overwrite:
@@ -144,7 +144,7 @@ def compare(
         A dataset, a world or a corpus; a list of them, one per draw, with a list of `networks`; or, with `draws`, a
         recipe.
     networks
-        From role to a network, a list of networks (seeds), or a mapping from factor to those:
+        From role to a network, a list of networks (seeds), or a mapping from factor to networks:
         ``{"trained": {0: [a0, a1], 1: [b0, b1]}, "untrained": [u0, u1], "raw": None}``. A network is a torch module, a
         function from inputs to an array, an array, arrays by layer, or None for the raw input. With `draws` it is a
         function ``make(data, seed)`` that returns a module. A module with ``fit(data, seed)`` trains itself, others are
@@ -155,11 +155,11 @@ def compare(
         "kmeans"), objects with `fit` and `encode`, or readers. The verdict is about the first. Options of documents
         come after ``@``: ``separation@since=6+truth=true`` reads positions six or more into a segment, by their true
         contexts; ``about=token`` asks about tokens. "interchange", "steering" and "ablation" intervene on networks of
-        documents, the first two also along features: ``steering@along=kmeans,topk@k=8``. Networks that are not torch
-        modules have none of their values.
+        documents, the first two also along features: ``steering@along=kmeans,topk@k=8``. These three have no values for
+        networks that are not torch modules.
     layers
-        Names of modules; ``blocks.1[-1]`` is the last position of one. None: the last block of a network of ours;
-        those of other networks must be named.
+        Names of modules; ``blocks.1[-1]`` is the last position of a module. None takes the last block of a percolab
+        network; the layers of other networks must be named.
     rows
         A `Split` of points, or the number of held-out documents. Readers are fitted on training rows and scored on test
         rows.
@@ -184,10 +184,10 @@ def compare(
     cells: list[Measured] = []
     how: dict[str, Any] = {"seeds": seeds, "training": training or {}, "device": place}
     with shown(progress) as tell:
-        for draw, (made, roles) in enumerate(_draws(data, networks, draws, **how)):
-            each = listed(roles, n_factors(made))
+        for draw, (drawn, roles) in enumerate(_draws(data, networks, draws, **how)):
+            each = listed(roles, n_factors(drawn))
             chosen = _usual_layers(each) if layers is None else [layers] if isinstance(layers, str) else list(layers)
-            cells += read_draw(draw, made, each, asked, chosen, rows, place, tell)
+            cells += read_draw(draw, drawn, each, asked, chosen, rows, place, tell)
     return Comparison(cells, contrasts(cells), delta)
 
 
@@ -216,7 +216,7 @@ def _draws(data: Any, networks: Any, draws: int | None, **how: Any) -> Iterable[
 def _made(
     recipe: Any, roles: Mapping[str, Any], draws: int, *, seeds: int, training: Mapping[str, Any], device: Any
 ) -> Iterator[tuple[AnyData, Mapping[str, Any]]]:
-    """Yield each draw when it is asked for, so that one is in memory at a time: its data, and the networks by role."""
+    """Yield the data and the networks by role of each draw, one draw at a time: only one draw is in memory."""
     check_integer("seeds", seeds, 1)
     for draw in range(draws):
         drawn = redrawn(recipe, draw)
@@ -234,7 +234,7 @@ def _made(
 
 
 def _trained(make: Callable[..., Any], data: AnyData, seed: int, training: Mapping[str, Any], device: Any) -> Any:
-    """Return a network that has trained itself, if it has `fit`, or was trained here."""
+    """Return a trained network: it trains itself if it has `fit`, otherwise `percolab.nn.train` trains it."""
     network = make(data, seed)
     if callable(getattr(network, "fit", None)):
         network.fit(data, seed)
@@ -254,7 +254,7 @@ def listed(roles: Any, factors: int) -> list[_Network]:
     """Return the networks one by one, with role, factor and place in their list."""
     if not isinstance(roles, Mapping) or not roles:
         raise ValueError("networks must be a mapping from role to networks, such as {'trained': [...], 'raw': None}")
-    found: list[_Network] = []
+    networks: list[_Network] = []
     for role, value in roles.items():
         if role not in ROLES and str(role).lower() in ROLES:
             raise ValueError(f"networks must have the role {str(role).lower()!r}, got {role!r}")
@@ -273,10 +273,10 @@ def listed(roles: Any, factors: int) -> list[_Network]:
                 raise ValueError(
                     f"networks must differ, since intervals are over networks, got the same one twice as {role!r}"
                 )
-            found += [_Network(role, factor, seed, as_source(network)) for seed, network in enumerate(each)]
-    if any(isinstance(network.source, Raw) for network in found):
-        found.append(_Network(PERMUTED, None, 0, Raw(permuted=True)))
-    return found
+            networks += [_Network(role, factor, seed, as_source(network)) for seed, network in enumerate(each)]
+    if any(isinstance(network.source, Raw) for network in networks):
+        networks.append(_Network(PERMUTED, None, 0, Raw(permuted=True)))
+    return networks
 
 
 def _usual_layers(listed: Sequence[_Network]) -> list[str]:
@@ -310,7 +310,7 @@ def read_draw(
                     readings: list[Reading] = []
                     if not hasattr(reader, "read_network"):
                         readings = reader.read(view, values, network.seed)
-                    elif isinstance(network.source, TorchSource):  # nothing else has causes
+                    elif isinstance(network.source, TorchSource):  # only a torch module can be intervened on
                         readings = reader.read_network(view, network.source.model, layer, network.seed)
                     where = draw, network.role, network.trained_on, network.seed, layer, reader.name
                     yield from (Measured(*where, r.measure, view.factor, r.units, r.values) for r in readings)

@@ -13,8 +13,8 @@ networks, and every draw weighs the same. With fewer draws it is the law of `per
 blocks of kin, and holds for these datasets only.
 
 **Verdict.** One sentence on what was found, from two contrasts read together. An effect is *above 0* where its interval
-is, and *not above 0* where the interval ends below δ, the smallest effect of interest; otherwise the word is
-*undecided*. Of errors it is their fall that counts.
+is, and *not above 0* where the interval ends below δ, the smallest effect of interest; otherwise the verdict is
+*undecided*. For errors, a fall counts as the effect.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ OWN_OTHER = "own - other"
 TRAINED_UNTRAINED = f"{TRAINED} - {UNTRAINED}"
 TRAINED_RAW = f"{TRAINED} - {RAW}"
 RAW_PERMUTED = f"{RAW} - {PERMUTED}"
-LEAST = 1e-12  #: Smaller values are taken to be this before their logarithm is.
+LEAST = 1e-12  #: Smaller values are raised to this before the logarithm is taken.
 OVER_DRAWS, OF_THIS_DATA = "draws", "networks and units of this dataset"
 
 
@@ -48,11 +48,11 @@ class Contrast:
     measure: str
     estimate: Estimate
     by_draw: Floats  #: (D,) the mean of each draw
-    networks: int  #: trained networks behind it, in all draws; for ``raw - permuted``, inputs
+    networks: int  #: number of trained networks in all draws; for ``raw - permuted``, inputs
 
     @property
     def interval_over(self) -> str:
-        """What the interval is over."""
+        """What the interval is taken over: draws, or networks and units."""
         return OVER_DRAWS if self.by_draw.size >= ENOUGH else OF_THIS_DATA
 
     @property
@@ -62,12 +62,12 @@ class Contrast:
 
     @property
     def ends(self) -> tuple[float, float]:
-        """The interval of what is gained: that of the estimate, with its sign changed for errors."""
+        """The interval of the gain: that of the estimate, with its sign changed for errors."""
         low, high = self.estimate.low, self.estimate.high
         return (-high, -low) if self.measure in LOWER_IS_BETTER else (low, high)
 
     def row(self) -> dict[str, object]:
-        """Return it as one row of a table."""
+        """Return the contrast as one row of a table."""
         e = self.estimate
         return {
             "contrast": self.contrast, "layer": self.layer, "reader": self.reader, "measure": self.measure,
@@ -87,14 +87,14 @@ class _Difference:
 
     @property
     def mean(self) -> float:
-        """Units averaged, then networks."""
+        """The mean over units, then over networks."""
         return float(mean_of_known(mean_of_known(self.values, 1), 0))
 
 
 def contrasts(cells: Sequence[Measured]) -> list[Contrast]:
     """Return all contrasts that the cells allow, in the order of their layers, readers and measures."""
     draws = sorted({cell.draw for cell in cells})
-    found = []
+    results = []
     trained = [cell for cell in cells if cell.role == TRAINED] or cells
     for layer, reader, measure in dict.fromkeys((cell.layer, cell.reader, cell.measure) for cell in trained):
         same = [cell for cell in cells if (cell.reader, cell.measure) == (reader, measure)]
@@ -103,12 +103,12 @@ def contrasts(cells: Sequence[Measured]) -> list[Contrast]:
             parts = [_difference(name, [cell for cell in here if cell.draw == draw]) for draw in draws]
             known = [part for part in parts if part is not None]
             if known:
-                found.append(_combine(name, layer, reader, measure, known))
-    return found
+                results.append(_combine(name, layer, reader, measure, known))
+    return results
 
 
 def is_everywhere(cell: Measured) -> bool:
-    """Return whether a cell is of something without layers, which is compared with every layer."""
+    """Return whether a cell has no layer of its own; it is then compared with every layer."""
     return cell.layer == cell.role
 
 
@@ -153,7 +153,7 @@ def _by_seed(cells: Sequence[Measured]) -> Floats | None:
 
 
 def _paired(table: Floats, count: int) -> Floats:
-    """Return the control's networks one by one where there are as many as trained ones, else their mean for each."""
+    """Return the control's networks, paired with as many trained ones; otherwise repeat their mean for each."""
     return table if len(table) == count else np.repeat(mean_of_known(table, 0)[None], count, axis=0)
 
 
@@ -189,7 +189,7 @@ UNDECIDED = "undecided"
 AS_RAW = "no more than in the raw input"
 
 
-#: What is said, by the contrasts there are and whether each is above 0; nothing where the raw input decides.
+#: The sentence for each set of contrasts, by whether each is above 0; empty where the raw input decides.
 READINGS: dict[tuple[str, ...], dict[tuple[bool | None, ...], str]] = {
     (TRAINED_UNTRAINED, OWN_OTHER): {
         (True, True): LEARNED, (False, True): KEPT, (True, False): WHATEVER, (False, False): "",
@@ -203,7 +203,7 @@ READINGS: dict[tuple[str, ...], dict[tuple[bool | None, ...], str]] = {
 
 
 def is_above(contrast: Contrast | None, delta: float | None = None) -> bool | None:
-    """Return whether an effect is above 0; None where the data do not decide, or it was not measured."""
+    """Return whether an effect is above 0; None if the data do not decide, or the effect was not measured."""
     if contrast is None:
         return None
     low, high = contrast.ends
@@ -217,11 +217,11 @@ def reading(contrasts: Sequence[Contrast], delta: float | None = None) -> str:
     """Return what the contrasts of one layer, reader and measure say together."""
     by_name = {contrast.contrast: contrast for contrast in contrasts}
     asked = [name for name in (TRAINED_UNTRAINED, OWN_OTHER) if name in by_name] or [TRAINED_RAW]
-    found = tuple(is_above(by_name.get(name), delta) for name in asked)
-    if None in found:
+    answers = tuple(is_above(by_name.get(name), delta) for name in asked)
+    if None in answers:
         return UNDECIDED
     raw = is_above(by_name.get(RAW_PERMUTED), delta)
-    return READINGS[tuple(asked)][found] or {True: GIVEN, False: NOWHERE, None: "not learned"}[raw]
+    return READINGS[tuple(asked)][answers] or {True: GIVEN, False: NOWHERE, None: "not learned"}[raw]
 
 
 def sentence(contrasts: Sequence[Contrast], delta: float | None = None) -> str:
@@ -244,7 +244,7 @@ def sentence(contrasts: Sequence[Contrast], delta: float | None = None) -> str:
 
 
 def behind(contrast: Contrast) -> str:
-    """Return what is behind a number: networks and draws, and whether they are few."""
+    """Return the number of networks and draws that a result is from, and a warning if they are few."""
     draws = contrast.by_draw.size
     many = f"{counted(contrast.networks, 'network')}, {counted(draws, 'draw')} of the data"
     return many if draws >= ENOUGH else f"{many}, so the interval is for this dataset only"

@@ -3,8 +3,8 @@
 A crosscoder is a sparse autoencoder of the activations of both networks side by side, each centred and scaled to a mean
 square norm of 1. The *share* of a feature is the norm of its decoder vector's half for the second network over the sum
 of the norms of both halves: near 0 for a feature of the first network alone, near 1 for one of the second network
-alone, near 1/2 for one that both have. Where it is known which concepts each network was trained on, shares are
-compared with it.
+alone, near 1/2 for one that both have. Where the concepts that each network was trained on are known, shares are
+compared with these true owners.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 MATCHED = 0.5  #: A concept is matched by a feature whose F1 is above this.
-FIRST, BOTH, SECOND = OWNERS = "first", "both", "second"  #: Who has a concept, in the order of shares: 0, 1/2 and 1.
+FIRST, BOTH, SECOND = OWNERS = "first", "both", "second"  #: The owner of a concept, by its share: 0, 1/2 or 1.
 LEAST_ROWS = 20  #: Fewest firings of a feature that is listed as one-sided.
 LISTED = 12
 
@@ -83,9 +83,9 @@ class Difference:
 
     #: one row for each feature: feature, share, fired (on how many rows), activation (mean where it fires)
     features: pandas.DataFrame
-    #: one row for each concept of the corpus, where it is known what networks were trained on: lexicon, latent, size,
-    #: feature (the best match), f1, share (of that feature), owner (first, both or second), said (the owner that the
-    #: share is nearest to)
+    #: one row for each concept of the corpus, where the networks' lexicons are known: lexicon, latent, size, feature
+    #: (the best match), f1, share (of that feature), owner (first, both or second), said (the owner that the share is
+    #: nearest to)
     concepts: pandas.DataFrame | None
     codes: scipy.sparse.csc_array = field(repr=False)  #: (rows, features)
     shape: tuple[int, ...]  #: of the rows: (documents, positions), or (rows,)
@@ -135,17 +135,17 @@ class Difference:
 
     @property
     def summary(self) -> dict[str, float]:
-        """The numbers of a report."""
+        """The numbers that the report shows."""
         live = self.features["fired"] > 0
-        found: dict[str, float] = {"features": float(len(live)), "firing": float(live.sum())}
+        numbers: dict[str, float] = {"features": float(len(live)), "firing": float(live.sum())}
         if self.concepts is not None:
-            found |= {"concepts": float(len(self.concepts)), "matched": float(len(self.matched))}
-            found |= {"auc": self.auc, "misattributed": self.misattributed}
-        return found
+            numbers |= {"concepts": float(len(self.concepts)), "matched": float(len(self.matched))}
+            numbers |= {"auc": self.auc, "misattributed": self.misattributed}
+        return numbers
 
     @property
     def verdict(self) -> str:
-        """What the shares say, in a sentence."""
+        """What the shares say, in one sentence."""
         live = self.features["share"][self.features["fired"] >= LEAST_ROWS]
         first, second = int((live < 1 / 4).sum()), int((live > 3 / 4).sum())
         text = f"Of {len(live):,} features, {first:,} are mostly the first network's and {second:,} mostly the second's"
@@ -188,7 +188,7 @@ class Difference:
         ]
 
     def places(self, feature: int, count: int = 4) -> str:
-        """Return where a feature fires most, in words."""
+        """Return where a feature fires most, as text."""
         table = self.firing(feature, count).drop(columns="activation")
         return "; ".join(" ".join(f"{name} {value}" for name, value in row.items()) for _, row in table.iterrows())
 
@@ -226,7 +226,7 @@ def diff(
 ) -> Difference:
     """Find what two networks do not share, by a crosscoder on the activations of both.
 
-    The crosscoder is fitted on the first four fifths of the rows, or documents; all that is returned is of the others.
+    The crosscoder is fitted on the first four fifths of the rows or documents; all results are of the other rows.
 
     Parameters
     ----------
@@ -234,8 +234,8 @@ def diff(
         Torch modules, functions from inputs to arrays, or arrays of activations for the same inputs: (rows, width) or
         (documents, positions, width).
     data
-        A `Corpus`, whose held-out documents are read: its shares should let both networks see what they were trained
-        on. Or inputs, as an array. None where `first` and `second` are arrays.
+        A `Corpus`, whose held-out documents are read; it should have documents of all lexicons that either network was
+        trained on. Or inputs, as an array. None where `first` and `second` are arrays.
     layer
         Name of a module, or one for each network; None: the last block.
     trained_on
@@ -246,7 +246,7 @@ def diff(
     method
         What finds features: "topk" or another sparse autoencoder of SAELens, or "kmeans", with options after ``@``.
     seed
-        Of the method.
+        Seed of the method.
     device
         ``"auto"``, ``"cpu"``, ``"cuda"`` or ``"cuda:N"``.
     progress
@@ -261,16 +261,16 @@ def diff(
     known = check_installed(entry(method, MODEST))  # before networks are read, which may take long
     with shown(progress) as tell:
         values = [rows.read(network, name, place) for network, name in zip((first, second), names, strict=True)]
-        found = make(known, check_seed("seed", seed), str(place), sum(part.shape[1] for part in values))
-        if hasattr(found, "progress"):
-            found.progress = tell
+        crosscoder = make(known, check_seed("seed", seed), str(place), sum(part.shape[1] for part in values))
+        if hasattr(crosscoder, "progress"):
+            crosscoder.progress = tell
         fit, width = rows.first_test * int(np.prod(rows.shape[1:])), values[0].shape[1]
         joined: Any = side_by_side(values, fit)
         joined = joined if on_device(known) else joined.cpu().numpy()
-        found.fit(joined[:fit])
-    if getattr(found, "directions", None) is None:
+        crosscoder.fit(joined[:fit])
+    if getattr(crosscoder, "directions", None) is None:
         raise ValueError(f"method must have directions, got {method!r}")
-    encoded, share = found.encode(joined[fit:]), shares(as_array(found.directions), width)
+    encoded, share = crosscoder.encode(joined[fit:]), shares(as_array(crosscoder.directions), width)
     codes = scipy.sparse.csc_array(as_array(encoded) if hasattr(encoded, "detach") else encoded)
     held_out = (rows.shape[0] - rows.first_test, *rows.shape[1:])
     return Difference(
@@ -285,7 +285,7 @@ def diff(
 
 @dataclass(frozen=True, eq=False)
 class _Rows:
-    """The inputs of both networks, as sources of activations read them."""
+    """The inputs of both networks, in the form that sources of activations read."""
 
     inputs: Any
     shape: tuple[int, ...]  #: (documents, positions), or (rows,)
@@ -301,11 +301,11 @@ class _Rows:
         if data is None and not hasattr(network, "shape"):
             raise ValueError("data must be a corpus or inputs unless activations are given, got None")
         inputs = getattr(data, "X", data)
-        given = network if inputs is None else inputs
-        whole = inputs is not None and np.issubdtype(np.asarray(given[:1]).dtype, np.integer)
-        shape = tuple(given.shape[:2] if whole or (inputs is None and len(given.shape) == 3) else given.shape[:1])
+        array = network if inputs is None else inputs
+        whole = inputs is not None and np.issubdtype(np.asarray(array[:1]).dtype, np.integer)
+        shape = tuple(array.shape[:2] if whole or (inputs is None and len(array.shape) == 3) else array.shape[:1])
         if not shape or shape[0] < 2:
-            raise ValueError(f"data must have at least 2 rows, got shape {tuple(given.shape)}")
+            raise ValueError(f"data must have at least 2 rows, got shape {tuple(array.shape)}")
         return cls(inputs, shape, 0, whole)
 
     @property
@@ -350,6 +350,6 @@ def _concepts(
         feature = table["feature"].to_numpy()
         table = table.assign(lexicon=k, owner=owner, share=np.where(feature < 0, 0.5, share[feature]))
         tables.append(table[["lexicon", "latent", "size", "feature", "f1", "share", "owner"]])
-    found = pandas.concat(tables, ignore_index=True) if tables else pandas.DataFrame()
-    nearest: Ints = np.abs(found["share"].to_numpy()[:, None] - [0, 0.5, 1]).argmin(1)
-    return found.assign(said=[OWNERS[i] for i in nearest])
+    concepts = pandas.concat(tables, ignore_index=True) if tables else pandas.DataFrame()
+    nearest: Ints = np.abs(concepts["share"].to_numpy()[:, None] - [0, 0.5, 1]).argmin(1)
+    return concepts.assign(said=[OWNERS[i] for i in nearest])

@@ -1,7 +1,7 @@
 """The directory of a study: one process at a time works in it, and a file in it says which study it holds.
 
-A process that is killed at any step, also while it claims the directory, leaves one that the same command goes on with:
-the lock ends with the process, and what it had not finished writing is swept away.
+A process may be killed at any step, also while it claims the directory: the same command then resumes in it. The lock
+ends with the process, and half-written files are removed.
 """
 
 from __future__ import annotations
@@ -18,32 +18,32 @@ from percolab.ground.files import check_plain, sweep, write_json
 from percolab.ground.text import shown
 
 CLAIM = "experiment.json"  #: File that says which study a directory holds.
-#: Of the files that a study writes; a later version may refuse what an earlier one wrote, and says so.
+#: Of the files that a study writes; a later version may refuse files of an earlier one, with an error that says so.
 SCHEMA, VERSION = "percolab study", 1
-MOST_BYTES = 1 << 26  #: Of a file of plain values.
+MOST_BYTES = 1 << 26  #: Largest file of plain values that is read.
 FOLDERS = CELLS, TRAINING, FIGURES = "cells", "training", "figures"
 FILES = RESULTS, REPORT, TABLE = "results.json", "report.html", "table.parquet"
-MADE = {*FOLDERS, *FILES}  #: What a study makes beside its claim; of another study this is all that is ever removed.
+MADE = {*FOLDERS, *FILES}  #: What a study writes beside its claim, and all that `overwrite` ever removes.
 
 
 @contextmanager
 def claimed(directory: Path, wanted: Mapping[str, Any], *, overwrite: bool = False) -> Iterator[Path]:
-    """Hold a directory for the study that `wanted` describes, made if it is not there, or say why it cannot be held.
+    """Hold a directory, made if missing, for the study that `wanted` describes; raise if it cannot be held.
 
     Parameters
     ----------
     directory
-        New, empty, or of the same study.
+        A directory that is new, empty, or holds the same study.
     wanted
         Everything that determines the study, as plain values, equal after a round trip through JSON.
     overwrite
-        Whether another study that it holds is removed.
+        Whether another study in the directory is removed.
     """
     if not os.path.lexists(directory):
         directory.mkdir(parents=True, exist_ok=True)
     with ExitStack() as held:
         try:
-            held.enter_context(locks.alone(directory))  # of a file too, which is then refused
+            held.enter_context(locks.alone(directory))  # locks a plain file too; `_claim` refuses it
         except locks.HeldError:
             raise FileExistsError(f"output must not be in use by another process, got {str(directory)!r}") from None
         _claim(directory, wanted, overwrite=overwrite)
@@ -69,10 +69,10 @@ def _claim(directory: Path, wanted: Mapping[str, Any], *, overwrite: bool) -> No
 
 
 def _is_claimed(directory: Path) -> bool:
-    """Return whether a directory has the file that says what it holds; raise unless it has, or is empty."""
+    """Return whether a directory has the file that names its study; raise if it has not and is not empty."""
     if not directory.is_dir():
         raise FileExistsError(f"output must be a directory, got {str(directory)!r}")
-    sweep(directory / CLAIM)  # what a process that was killed here had begun to write
+    sweep(directory / CLAIM)  # half-written, by a process that was killed here
     if (directory / CLAIM).exists():
         return True
     if any(directory.iterdir()):
@@ -88,13 +88,13 @@ def _remove(path: Path) -> None:
 
 
 def read_json(file: Path) -> dict[str, Any]:
-    """Return what a JSON file holds; nothing if it is missing, damaged, endless, or not a plain file."""
+    """Return the contents of a JSON file; nothing if it is missing, damaged, too large, or not a plain file."""
     with suppress(OSError, ValueError):
         return foreign_files.read_json(file.name, file, MOST_BYTES)
     return {}
 
 
 def read_record(file: Path) -> dict[str, Any]:
-    """Return what a JSON file of a study holds; nothing if it is not of this schema and version."""
+    """Return the contents of a study's JSON file; nothing if its schema or version is another."""
     values = read_json(file)
     return values if (values.get("schema"), values.get("version")) == (SCHEMA, VERSION) else {}

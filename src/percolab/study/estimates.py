@@ -12,7 +12,7 @@ import numpy as np
 from percolab.ground.text import counted
 from percolab.intervals import Estimate, over_seeds, verdict
 
-ENOUGH = 3  #: Draws, or networks, from which an interval over them means something.
+ENOUGH = 3  #: Fewest draws, or networks, for a meaningful interval over them.
 LOCAL = ("bin", "at", "concepts")  #: Names that depend on the draw of the data.
 
 
@@ -21,11 +21,11 @@ VERDICTS = ("found", "not found", "found, with the other sign")
 
 @dataclass(frozen=True)
 class Row:
-    """An estimate, and what it is of."""
+    """An estimate, and names that say what it estimates."""
 
     estimate: Estimate
     names: dict[str, Any] = field(default_factory=dict)
-    band: bool = False  #: whether the interval is where single draws of a null fall
+    band: bool = False  #: whether the interval is the range of single draws of a null
     by_draw: tuple[float, ...] = ()  #: the number in each draw of the data, where there are several
 
     def __getitem__(self, name: str) -> Any:
@@ -33,24 +33,24 @@ class Row:
 
     @property
     def over(self) -> str:
-        """What the interval is over, in words."""
+        """What the interval is taken over, as text."""
         if len(self.by_draw) >= ENOUGH:
             return f"{len(self.by_draw)} draws of the data"
         of = "this dataset" if len(self.by_draw) < 2 else f"these {len(self.by_draw)} datasets"
         return f"{counted(self.estimate.seeds, 'network')}, {counted(self.estimate.units, 'unit')} of {of}"
 
     def to_dict(self) -> dict[str, Any]:
-        """Return it as plain values."""
+        """Return the row as plain values."""
         return {**self.names, **self.estimate.to_dict(), "by_draw": list(self.by_draw), "interval_over": self.over}
 
 
 def row(estimate: Estimate, **names: Any) -> Row:
-    """Return an estimate with what it is of."""
+    """Return an estimate with the names that say what it estimates."""
     return Row(estimate, names)
 
 
 def band(estimate: Estimate, **names: Any) -> Row:
-    """Return where single draws of a null fall."""
+    """Return the range of single draws of a null as a row."""
     return Row(estimate, names, band=True)
 
 
@@ -60,29 +60,29 @@ def select(rows: Iterable[Row], **names: Any) -> list[Row]:
 
 
 def layers_of(rows: Iterable[Row]) -> list[str]:
-    """Return the layers that rows are of, in order."""
+    """Return the layers that occur in rows, in order."""
     return list(dict.fromkeys(r["layer"] for r in rows if "layer" in r.names))
 
 
 @dataclass(frozen=True)
 class Line:
-    """An answer: an estimate, its null value, and the same for a control."""
+    """An answer to the question: an estimate, its null value, and the same estimate for a control."""
 
     what: str
     row: Row
     sign: int = 1  #: sign of the effect, if there is one
     nothing: float = 0.0  #: the null value of the estimate
-    #: where its interval is a band of single draws of the null, an effect must be outside of it
+    #: if the control's interval is the range of single draws of the null, an effect must lie outside it
     control: Row | None = None
     control_words: str = ""
-    note: str = ""  #: what stands in place of a control
-    #: what is said of an effect with the expected sign, of none, and of one with the other sign
+    note: str = ""  #: text in place of a control
+    #: the words for an effect of the expected sign, for no effect, and for one of the opposite sign
     answers: tuple[str, str, str] = VERDICTS
     ruled: str = ""  #: the verdict, where a rule of the experiment's own decides
 
     @property
     def verdict(self) -> str:
-        """What the interval says, or the experiment's own rule."""
+        """The verdict of the interval, or of the experiment's own rule."""
         if self.ruled:
             return self.ruled
         estimate, control = self.row.estimate, self.control
@@ -96,7 +96,7 @@ class Line:
         return dict(zip(VERDICTS, self.answers, strict=True)).get(self.verdict, self.verdict)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return it as plain values."""
+        """Return the line as plain values."""
         return {
             "what": self.what,
             "estimate": self.row.to_dict(),
@@ -110,27 +110,27 @@ class Line:
 def combined(by_draw: Sequence[Iterable[Row]]) -> list[Row]:
     """Return the rows of several draws of the data as one table.
 
-    Rows of the same names are one row; among bins, whose ends differ from draw to draw, those of the same place. Its
-    value is the mean of the draws' values. With three draws or more its interval is Student's t over these values.
-    With two, it is that of a mean of two independent numbers with the draws' own intervals: it is about these datasets.
-    Where single draws of a null fall is the mean of where they fall in each draw.
+    Rows with the same names become one row; bins, whose ends differ from draw to draw, are matched by their order. The
+    value is the mean over draws. With three draws or more, the interval is Student's t over the draws' values. With
+    two, it is the interval of a mean of two independent numbers with the draws' intervals, and holds for these datasets
+    only. The ends of a null's range are averaged over the draws.
     """
     if len(by_draw) == 1:
         return list(by_draw[0])
     groups: dict[Any, list[Row]] = {}
     for rows in by_draw:
         seen: dict[Any, int] = defaultdict(int)
-        for one in rows:
-            key = tuple((name, value) for name, value in one.names.items() if name not in LOCAL)
-            groups.setdefault((key, seen[key]), []).append(one)
+        for row in rows:
+            key = tuple((name, value) for name, value in row.names.items() if name not in LOCAL)
+            groups.setdefault((key, seen[key]), []).append(row)
             seen[key] += 1
     return [_combined(rows) for rows in groups.values()]
 
 
 def _combined(rows: list[Row]) -> Row:
-    first, values = rows[0], [one.estimate.value for one in rows]
-    ends = np.array([[one.estimate.low, one.estimate.high] for one in rows])
-    units = round(float(np.mean([one.estimate.units for one in rows])))
+    first, values = rows[0], [row.estimate.value for row in rows]
+    ends = np.array([[row.estimate.low, row.estimate.high] for row in rows])
+    units = round(float(np.mean([row.estimate.units for row in rows])))
     value = float(np.mean(values))
     if first.band:
         low, high = ends.mean(0)
@@ -142,7 +142,7 @@ def _combined(rows: list[Row]) -> Row:
         estimate = Estimate(value, value - float(below), value + float(above), first.estimate.seeds, units)
     names = dict(first.names)
     if "at" in names:
-        names["at"] = float(np.mean([one["at"] for one in rows]))
+        names["at"] = float(np.mean([row["at"] for row in rows]))
     if "bin" in names:
         names["bin"] = f"{names['bin']} in the first draw"
     return Row(estimate, names, first.band, tuple(values))

@@ -1,8 +1,8 @@
-"""An experiment: what it declares, and how any of them is run, from data to page.
+"""Experiments: what an experiment declares, and how a study of it is run, from data to page.
 
-An experiment declares its settings, the cells that are computed for one draw of the data, the estimates that are made
-from their results, those that answer its question, and pictures. The engine computes the cells of all draws, combines
-their estimates, and writes the page, all numbers, and a tidy table of what was measured.
+An experiment declares its settings, the cells to compute for one draw of the data, the estimates made from their
+results, the estimates that answer its question, and pictures. The engine computes the cells of all draws, combines
+their estimates, and writes the page, all numbers, and a tidy table of the measurements.
 """
 
 from __future__ import annotations
@@ -47,12 +47,12 @@ if TYPE_CHECKING:
 
 O = TypeVar("O")  # noqa: E741
 PACKAGES = (*training_run.PACKAGES, "scikit-learn", "pandas")
-Results = Mapping[str, Any]  #: Results of the cells of one draw that last, by name.
+Results = Mapping[str, Any]  #: Results of the lasting cells of one draw, by name.
 
 
 @dataclass(frozen=True, eq=False)
 class Found:
-    """What was found in one draw of the data."""
+    """The estimates of one draw of the data, and the results behind them."""
 
     rows: list[Row]  #: estimates with intervals
     networks: dict[str, Any]  #: the networks behind them: how many, and their scores
@@ -66,8 +66,8 @@ class Experiment(Generic[O]):
     name: str
     words: report.Words
     data: tuple[str, ...]  #: data that it can be run on; the first is the default
-    options: Callable[[str, int, Any], O]  #: its own settings, from scale, number of seeds and training
-    #: what is computed for one draw of the data, from its settings, and the result of `first`
+    options: Callable[[str, int, Any], O]  #: the experiment's options, from scale, number of seeds and training
+    #: the cells of one draw of the data, from its settings and the result of `first`
     cells: Callable[..., Sequence[Cell[Any]]]
     analyse: Callable[[Settings[O], Results], Iterable[Row]]  #: estimates of one draw, from the results of its cells
     #: the estimates that answer the question, the one that matters most first
@@ -77,16 +77,16 @@ class Experiment(Generic[O]):
     #: pictures of the estimates, the one that answers the question first
     draw: Callable[[Sequence[Row], Settings[O]], dict[str, pictures.Picture]] = lambda rows, settings: {}
     details: Callable[[Sequence[Found], Settings[O]], Details] | None = None  #: tables and pictures of its own
-    #: where the other cells depend on the data: the cell that they depend on
+    #: a cell that the other cells of a draw depend on, if there is one
     first: Callable[[Settings[O]], Cell[Any]] | None = None
     least_seeds: int = 2
     usual_seeds: Mapping[str, int] = field(default_factory=lambda: {"paper": 5, "small": 5})  #: by scale
-    own_networks: bool = False  #: whether it can be run on networks of one's own
+    own_networks: bool = False  #: whether it can be run on the user's networks
     recorded: bool = False  #: whether activations that were recorded elsewhere can take the place of its networks
-    several: bool = False  #: whether it is run on several of its data at once
+    several: bool = False  #: whether one study covers several of its data
     training: Callable[[str, str], Any] = training_of  #: how networks are trained, by data and scale
     call: str = "represent {name}"  #: the command that runs it
-    #: whether estimates are made of the cells that are there, before all are; and a cell that fails stops no other
+    #: whether estimates are made before all cells are finished; a cell that fails then does not stop the others
     in_parts: bool = False
 
     def settings(
@@ -112,22 +112,22 @@ class Experiment(Generic[O]):
         data
             Some of the experiment's data, or the path of a store; None takes its default.
         seeds
-            Networks for each target.
+            Number of networks for each target.
         epochs
-            Another number of epochs than the usual; on documents, of steps.
+            Number of epochs, if not the usual one; for documents, number of steps.
         draws
-            Draws of the data; from three on, intervals are over draws.
+            Number of draws of the data; from three on, intervals are over draws.
         network
-            ``module:function`` of one's own networks: ``make(data, seed)`` returns one, which is trained here.
+            ``module:function`` of the user's networks: ``make(data, seed)`` returns one, which is trained here.
         layers
             Modules of these networks that are read.
         activations
-            Folder with ``manifest.json``: activations in place of networks, of the roles "trained" and "untrained".
+            Folder with ``manifest.json``: activations in place of the networks, "trained" and "untrained" ones.
         readers
-            What reads networks, by names with options as for `percolab.compare`, where the experiment can have others
-            than its usual ones. More can be added later, in the same directory.
+            Readers of the networks, by name, with options as for `percolab.compare`, for experiments that allow other
+            readers than their usual ones. More can be added later, in the same directory.
         options
-            Other values of the experiment's own options.
+            Other values for options of the experiment.
         """
         check_choice("scale", scale, SCALES)
         usual = self.data if self.several else self.data[:1]
@@ -136,7 +136,7 @@ class Experiment(Generic[O]):
         count = check_integer("seeds", self.usual_seeds[scale] if seeds is None else seeds, self.least_seeds)
         self._check_network(network, layers)
         training = self.training(self.data[0] if stored else chosen[0], scale)
-        given = {
+        flags = {
             "data": chosen != usual and "{data}" not in self.call and ",".join(chosen),
             "seeds": count != self.usual_seeds[scale] and count,
             "epochs": epochs is not None and epochs != training.total and epochs,
@@ -146,55 +146,55 @@ class Experiment(Generic[O]):
             "readers": ",".join(readers or ()),
         }
         training = training if epochs is None else replace(training, **{f"{training.unit}s": epochs})
-        own = self.options(scale, count, training)
-        if readers and not hasattr(own, "readers"):
+        defaults = self.options(scale, count, training)
+        if readers and not hasattr(defaults, "readers"):
             raise ValueError(f"readers must be left out: {self.name} has its own, got {','.join(readers)!r}")
         for reader in readers or ():
-            as_reader(reader)  # or it raises
+            as_reader(reader)  # raises for an unknown reader
         for name, value in options.items():
-            if value != getattr(own, name):
-                given[name.replace("_", "-")] = f"{value:g}" if isinstance(value, float | int) else value
+            if value != getattr(defaults, name):
+                flags[name.replace("_", "-")] = f"{value:g}" if isinstance(value, float | int) else value
         command = f"percolab {self.call.format(name=self.name, data=chosen[0])} --scale {scale}"
-        found = Settings(
+        settings = Settings(
             experiment=self.name,
             scale=scale,
             data=chosen,
             recipes=(stored.recipe,) if stored else tuple(recipe_of(name, scale) for name in chosen),
             training=training,
             seeds=count,
-            options=replace(own, **options),  # type: ignore[type-var]
+            options=replace(defaults, **options),  # type: ignore[type-var]
             draws=draws,
             network=network or "",
             layers=tuple(layers or ()),
             store=str(Path(chosen[0]).absolute()) if stored else "",
             digest=digest_of(stored, network),
             asked=tuple(readers or ()),
-            command=command + "".join(f" --{name} {value}" for name, value in given.items() if value),
+            command=command + "".join(f" --{name} {value}" for name, value in flags.items() if value),
         )
-        return found if activations is None else self._of_recorded(found, activations)
+        return settings if activations is None else self._of_recorded(settings, activations)
 
     def _of_recorded(self, s: Settings[O], activations: str | os.PathLike[str]) -> Settings[O]:
-        """Return settings in which the activations of a folder take the place of networks."""
+        """Return settings in which recorded activations of a folder replace the networks."""
         if not self.recorded or s.network:
             rule = "network is given" if s.network else f"{self.name} trains its networks"
             raise ValueError(f"activations must be left out: {rule}, got {os.fspath(activations)!r}")
         for reader in s.asked:
             if hasattr(as_reader(reader), "read_network"):
                 raise ValueError(f"readers must not change networks where activations are given, got {reader!r}")
-        kept, options = folder(activations), {"activations": str(Path(activations).absolute())}
-        networks = Recorded.of(kept, 0, s.training.total)
-        given: dict[str, Any] = options | ({"keep": (0, networks.last)} if hasattr(s.options, "keep") else {})
+        recorded, options = folder(activations), {"activations": str(Path(activations).absolute())}
+        networks = Recorded.of(recorded, 0, s.training.total)
+        changes: dict[str, Any] = options | ({"keep": (0, networks.last)} if hasattr(s.options, "keep") else {})
         return replace(
             s,
-            options=replace(s.options, **given),  # type: ignore[type-var]
+            options=replace(s.options, **changes),  # type: ignore[type-var]
             command=f"{s.command} --activations {activations}",
-            layers=tuple(kept.layers),
+            layers=tuple(recorded.layers),
             seeds=len(set(networks.seeds)),
-            digest=s.digest + kept.digest,
+            digest=s.digest + recorded.digest,
         )
 
     def _stored(self, chosen: Sequence[str], draws: int) -> Any:
-        """Return the data of a store, where one is named; None for data that are known by name."""
+        """Return the data of a store, if `chosen` names one; None for data that are known by name."""
         of_points = self.data in (HIERARCHY, WORLDS)
         if len(chosen) != 1 or chosen[0] in self.data or not of_points or not Path(chosen[0]).exists():
             for name in chosen:
@@ -231,12 +231,12 @@ class Experiment(Generic[O]):
         time_limit: float = float("inf"),
         progress: bool | Progress = False,
     ) -> dict[str, Any]:
-        """Run a study from data to page, resuming what is in `output`; return all its numbers.
+        """Run a study from data to page, resuming an earlier run in `output`; return all its numbers.
 
         Parameters
         ----------
         settings
-            From `settings`.
+            Returned by `settings`.
         output
             Directory; it must be empty, new, or hold the same study. One process at a time works in it.
         device
@@ -246,9 +246,9 @@ class Experiment(Generic[O]):
         ray
             Address of a Ray cluster that computes the cells; None computes them in this process.
         again
-            Whether a cell of this name is computed even if it is there.
+            Called with the name of a cell: whether the cell is computed again even if it is finished.
         time_limit
-            Seconds after which no further cell is begun.
+            Seconds after which no further cell starts.
         progress
             True shows bars; a function is called with (stage, done, total).
         """
@@ -276,14 +276,14 @@ class Experiment(Generic[O]):
             except KeyboardInterrupt:
                 study.publish()
                 raise
-            if not study.missing():  # of a process that was killed as it removed what it had used
+            if not study.missing():  # left by a process that was killed while it cleaned up
                 shutil.rmtree(directory / TRAINING, ignore_errors=True)
             return study.publish()
 
 
 @contextmanager
 def _one_line_for_cells_of_others(cells: Path) -> Iterator[None]:
-    """Turn faults that cells of an earlier run can cause into one line: their files are whole, but anyone's."""
+    """Turn exceptions caused by cells of an earlier run into one line: the files are whole, but anyone's."""
     were_there = cells.exists()
     try:
         yield
@@ -296,7 +296,7 @@ def _one_line_for_cells_of_others(cells: Path) -> Iterator[None]:
 
 @dataclass(frozen=True, eq=False)
 class Details:
-    """What an experiment shows beside its estimates."""
+    """What an experiment shows beyond its estimates."""
 
     sections: list[str]  #: HTML
     values: dict[str, Any]  #: more numbers for results.json
@@ -314,29 +314,29 @@ class Study(Generic[O]):
     cells: Cells
 
     def plan(self, draw: int) -> list[Cell[Any]]:
-        """Return the cells of a draw; where they depend on another one, that one until it is there."""
-        settings, own = self.settings.drawn(draw), self.experiment
-        if own.first is None:
-            return list(own.cells(settings))
-        first = own.first(settings)
-        return [first, *own.cells(settings, self.cells.read(first))] if self.cells.has(first) else [first]
+        """Return the cells of a draw; if they depend on a first cell that is not finished, only that cell."""
+        settings, experiment = self.settings.drawn(draw), self.experiment
+        if experiment.first is None:
+            return list(experiment.cells(settings))
+        first = experiment.first(settings)
+        return [first, *experiment.cells(settings, self.cells.read(first))] if self.cells.has(first) else [first]
 
     def all_cells(self) -> list[Cell[Any]]:
         """Return the cells of all draws."""
         return [cell for draw in range(self.settings.draws) for cell in self.plan(draw)]
 
     def missing(self, *draws: int) -> list[str]:
-        """Return the names of the cells that are not there, of some draws, or of all."""
+        """Return the names of the unfinished cells of some draws; without arguments, of all draws."""
         cells = [cell for draw in draws or range(self.settings.draws) for cell in self.plan(draw)]
         return [cell.name for cell in cells if cell.lasting and not self.cells.has(cell)]
 
     def failed(self) -> dict[str, str]:
-        """Return why cells failed, by their names."""
-        made = {cell.name: self.cells.made(cell) for cell in self.all_cells()}
-        return {name: one.failed for name, one in made.items() if one is not None and one.failed}
+        """Return the reasons why cells failed, by cell name."""
+        records = {cell.name: self.cells.made(cell) for cell in self.all_cells()}
+        return {name: record.failed for name, record in records.items() if record is not None and record.failed}
 
     def finished(self) -> list[int]:
-        """Return the draws of which all cells are there; in parts, those of which any is."""
+        """Return the draws whose cells are all finished; with `in_parts`, the draws with any finished cell."""
         draws = range(self.settings.draws)
         return [draw for draw in draws if not self.missing(draw) or (self.experiment.in_parts and self.results(draw))]
 
@@ -349,30 +349,30 @@ class Study(Generic[O]):
     def publish(self) -> dict[str, Any]:
         """Write figures, page, table and results.json from the draws that are finished; return all numbers."""
         begun, tell = time.perf_counter(), self.cells.here.progress
-        draws, own, s, place = self.finished(), self.experiment, self.settings, self.cells.here.device
+        draws, experiment, s, place = self.finished(), self.experiment, self.settings, self.cells.here.device
         device = device_name(choose_device(place)) if place != "auto" else "a Ray cluster"
-        found = [self._found(draw) for draw in draws]
-        rows = combined([one.rows for one in found]) if found else []
-        headline = list(own.headline(rows, s)) if found else []
-        drawn = own.draw(rows, s) if rows else {}
-        details = own.details(found, s) if own.details and found else Details([], {}, {}, {})
+        analyses = [self._analysed(draw) for draw in draws]
+        rows = combined([analysis.rows for analysis in analyses]) if analyses else []
+        headline = list(experiment.headline(rows, s)) if analyses else []
+        drawn = experiment.draw(rows, s) if rows else {}
+        details = experiment.details(analyses, s) if experiment.details and analyses else Details([], {}, {}, {})
         images = self._write({**drawn, **details.drawn})
-        missing, networks = self.missing(), _trained(found)
+        missing, networks = self.missing(), _trained(analyses)
         results = {
             "schema": SCHEMA, "version": VERSION, "experiment": s.experiment, "scale": s.scale, "command": s.command,
             "draws": len(draws), "missing": missing, "failed": self.failed(),
             "headline": [line.to_dict() for line in headline],
-            "estimates": [one.to_dict() for one in rows], "training": networks, "settings": s.to_dict(),
+            "estimates": [row.to_dict() for row in rows], "training": networks, "settings": s.to_dict(),
             **details.values, **self._times(begun),
             "provenance": provenance(PACKAGES, device=device),
         }  # fmt: skip
         for name, table in details.tables.items():
             (self.directory / name).parent.mkdir(exist_ok=True)
             write_table(table, self.directory / name)
-        if found and find_spec("pyarrow") is not None:
+        if analyses and find_spec("pyarrow") is not None:
             with replacing(self.directory / TABLE) as file:
-                tidy([one.results for one in found]).to_parquet(file, index=False)
-        shown = report.Report(own.words, results, networks, rows, headline, images, details.sections)
+                tidy([analysis.results for analysis in analyses]).to_parquet(file, index=False)
+        shown = report.Report(experiment.words, results, networks, rows, headline, images, details.sections)
         with replacing(self.directory / REPORT) as file:
             file.write_bytes(report.make(shown))
         write_json(self.directory / RESULTS, results)
@@ -380,25 +380,25 @@ class Study(Generic[O]):
             tell("report", 1, 1)
         return results
 
-    def _found(self, draw: int) -> Found:
+    def _analysed(self, draw: int) -> Found:
         s, results = self.settings.drawn(draw), self.results(draw)
         return Found(list(self.experiment.analyse(s, results)), self.experiment.networks(s, results), results)
 
     def _write(self, drawn: Mapping[str, pictures.Picture]) -> dict[str, tuple[bytes, str]]:
         folder = self.directory / FIGURES
         folder.mkdir(exist_ok=True)
-        pictures.write({name: one.figure for name, one in drawn.items()}, folder, self.cells.here.progress)
-        return {name: ((folder / f"{name}.png").read_bytes(), one.caption) for name, one in drawn.items()}
+        pictures.write({name: picture.figure for name, picture in drawn.items()}, folder, self.cells.here.progress)
+        return {name: ((folder / f"{name}.png").read_bytes(), picture.caption) for name, picture in drawn.items()}
 
     def _times(self, begun: float) -> dict[str, Any]:
-        """Return the time that each stage took, and where."""
+        """Return the time and the devices of each stage."""
         seconds: dict[str, float] = {}
         devices: dict[str, set[str]] = {}
         for cell in self.all_cells():
-            made, stage = self.cells.made(cell), cell.stage or cell.name.rpartition("/")[2]
-            if made is not None:
-                seconds[stage] = seconds.get(stage, 0.0) + made.seconds
-                devices.setdefault(stage, set()).add(made.device)
+            record, stage = self.cells.made(cell), cell.stage or cell.name.rpartition("/")[2]
+            if record is not None:
+                seconds[stage] = seconds.get(stage, 0.0) + record.seconds
+                devices.setdefault(stage, set()).add(record.device)
         return {
             "seconds": {**seconds, "report": time.perf_counter() - begun},
             "devices": {stage: ", ".join(sorted(names)) for stage, names in devices.items()},
@@ -406,49 +406,49 @@ class Study(Generic[O]):
 
 
 def digest_of(stored: Any, network: str | None) -> str:
-    """Return a digest of targets and of the file that makes networks; nothing where neither is one's own."""
+    """Return a digest of stored targets and of the file that makes networks; empty if the study uses neither."""
     parts = [np.asarray(stored.y).tobytes()] if stored else []
     if network:
         parts.append(Path(inspect.getsourcefile(find_make(network)) or "").read_bytes())
     return hashlib.sha256(b"".join(parts)).hexdigest()[:16] if parts else ""
 
 
-def _trained(found: Sequence[Found]) -> dict[str, Any]:
-    """Return how many networks there are in all draws, and their scores."""
-    if not found:
+def _trained(analyses: Sequence[Found]) -> dict[str, Any]:
+    """Return the number of networks in all draws, and their scores."""
+    if not analyses:
         return {}
-    total = {"networks": sum(one.networks.get("networks", 0) for one in found)}
-    test = [score for one in found for score in one.networks.get("test", ())]
-    return {**found[0].networks, **total, **({"test": test} if test else {})}
+    total = {"networks": sum(analysis.networks.get("networks", 0) for analysis in analyses)}
+    test = [score for analysis in analyses for score in analysis.networks.get("test", ())]
+    return {**analyses[0].networks, **total, **({"test": test} if test else {})}
 
 
 def declared(module: str, **given: Any) -> Experiment[Any]:
     """Return the experiment that a module declares.
 
-    Its name is the module's, its words are the module's docstring, and its functions are those of the module that have
-    the names of fields: `options`, `cells`, `analyse`, `headline`, and if there are any, `networks`, `draw`, `details`,
+    The experiment takes its name and its text from the module's name and docstring. Functions of the module become the
+    fields with the same names: `options`, `cells`, `analyse`, `headline`, and optionally `networks`, `draw`, `details`,
     `first` and `training`. A module without `cells` has `train`, `measure` and `Measured`, for `train_then_measure`.
 
     Parameters
     ----------
     module
-        Its full name.
+        Full name of the module.
     given
-        All other fields, and those that another module has the function for.
+        All other fields, and fields whose function is in another module.
     """
-    own = vars(sys.modules[module])
-    found = {each.name: own[each.name] for each in fields(Experiment) if callable(own.get(each.name))}
-    if "cells" not in {*found, *given}:
-        parts = {"train": own["train"], "measure": own["measure"], "kind": own["Measured"]}
-        found["cells"] = partial(train_then_measure, **parts)
-    usual = {"name": module.rpartition(".")[2], "words": report.Words.of(own["__doc__"])}
-    return Experiment(**{**usual, **found, **given})
+    scope = vars(sys.modules[module])
+    functions = {each.name: scope[each.name] for each in fields(Experiment) if callable(scope.get(each.name))}
+    if "cells" not in {*functions, *given}:
+        parts = {"train": scope["train"], "measure": scope["measure"], "kind": scope["Measured"]}
+        functions["cells"] = partial(train_then_measure, **parts)
+    usual = {"name": module.rpartition(".")[2], "words": report.Words.of(scope["__doc__"])}
+    return Experiment(**{**usual, **functions, **given})
 
 
 def train_then_measure(
     s: Settings[O], train: Callable[..., Networks], measure: Callable[..., Any], kind: type[Any]
 ) -> list[Cell[Any]]:
-    """Return two cells: networks, which are large and not needed once they are measured, and what is measured of them.
+    """Return two cells: networks, which are large and not needed once they are measured, and the measurements on them.
 
     They are made by ``train(data)`` and ``measure(data, networks)``, which returns a `kind`; `data` is a `Material`.
     """
@@ -470,16 +470,16 @@ def of_recorded(measure: Callable[..., Any], data: Material) -> Any:
 def tidy(by_draw: Sequence[Results]) -> pandas.DataFrame:
     """Return every number that was measured: draw, cell, measure, the places along its axes, value.
 
-    An axis that the result has a list for, such as its layers, has the parts of the list as places. A result that has a
-    method `tidy` makes its part of the table by itself.
+    If the result has a list for an axis, such as its layers, the places are the entries of that list. A result that has
+    a method `tidy` makes its part of the table by itself.
     """
     import pandas
 
     parts = []
     for draw, results in enumerate(by_draw):
         for name, result in results.items():
-            own = [result.tidy()] if hasattr(result, "tidy") else _annotated(result)
-            parts += [part.assign(draw=draw, cell=name) for part in own]
+            tables = [result.tidy()] if hasattr(result, "tidy") else _annotated(result)
+            parts += [part.assign(draw=draw, cell=name) for part in tables]
     return pandas.concat(parts, ignore_index=True) if parts else pandas.DataFrame()
 
 
@@ -489,8 +489,8 @@ def _annotated(result: Any) -> Iterator[pandas.DataFrame]:
 
     for name, kind in get_type_hints(type(result), include_extras=True).items():
         for along in getattr(kind, "__metadata__", ()):
-            named, given = [getattr(result, f"{axis}s", None) for axis in along], getattr(result, name)
-            for measure, values in given.items() if isinstance(given, dict) else [(name, given)]:
+            named, arrays = [getattr(result, f"{axis}s", None) for axis in along], getattr(result, name)
+            for measure, values in arrays.items() if isinstance(arrays, dict) else [(name, arrays)]:
                 sizes = zip(named, values.shape, strict=True)
                 index = pandas.MultiIndex.from_product(
                     [n if isinstance(n, list) else range(size) for n, size in sizes], names=list(along)

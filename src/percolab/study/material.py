@@ -1,4 +1,4 @@
-"""The data of one draw, and what experiments on them share: networks, truths, split, the latents that are probed."""
+"""The data of one draw, and what experiments on them share: networks, truths, split, and probed latents."""
 
 from __future__ import annotations
 
@@ -40,16 +40,16 @@ Array = NDArray[Any]
 T = TypeVar("T")
 CPU = torch.device("cpu")
 MOST_SCORED = 20_000
-#: The data that were made last, which the next cell most likely wants too.
+#: The most recent data: the next cell most likely needs them too.
 _LAST: dict[tuple[AnyRecipe, str], AnyDataset] = {}
 
 
 def cell_of(
     s: Settings[Any], name: str, kind: type[T], make: Callable[..., T], *needs: Cell[Any], on: Any = None, **how: Any
 ) -> Cell[T]:
-    """Return a cell of the settings' draw; `make` is called with the `Material` of the draw, or that of the type `on`.
+    """Return a cell of the settings' draw; `make` is called with the draw's `Material`, or with the type `on`.
 
-    It is made from all of the settings, unless `made_from` is among the other attributes that are given by name.
+    The cell's inputs are all of the settings, unless the keyword arguments have another `made_from`.
     """
     how = {"made_from": how.pop("made_from", None) or s.to_dict(), **how}
     return Cell(f"{s.prefix}{name}", kind, partial(_made, make, s, on or Material), needs=needs, **how)
@@ -58,7 +58,7 @@ def cell_of(
 def networks_cell(
     s: Settings[Any], make: Callable[..., Networks], *needs: Cell[Any], name: str = "networks", **how: Any
 ) -> Cell[Networks]:
-    """Return a cell of networks, which are large, and not needed once they are measured."""
+    """Return a cell of networks, which are large and not needed once they are measured."""
     return cell_of(s, name, Networks, make, *needs, lasting=False, stage="training", **how)
 
 
@@ -71,23 +71,23 @@ def _made(make: Callable[..., T], s: Settings[Any], on: Callable[..., Material],
 
 @dataclass(frozen=True, eq=False)
 class Networks:
-    """Networks of one shape, each after some epochs or steps; 0 is the untrained network. A result of a cell."""
+    """Networks of one shape, each after some epochs or steps; epoch 0 is untrained. The result of a cell."""
 
-    make: str  #: ``module:function`` of one's own networks; nothing for the paper's, and for transformers
-    config: dict[str, Any]  #: how the first was trained, as plain values; the others differ in their seeds
-    seeds: list[int]  #: by network, of its initial weights
+    make: str  #: ``module:function`` of the user's networks; empty for the paper's and for transformers
+    config: dict[str, Any]  #: training of the first network, as plain values; the others differ in their seeds
+    seeds: list[int]  #: by network, the seed of its initial weights
     factors: list[int]  #: by network, the hierarchy that it was trained on
-    epochs: list[int]  #: that are kept, in order
-    #: by network, its scores on what was held out; nothing of a network that trains itself
+    epochs: list[int]  #: epochs whose weights are kept, in order
+    #: by network, its scores on held-out rows; empty for a network that trains itself
     test: list[dict[str, float]]
     validation: list[dict[str, float]]
-    seconds: float  #: that training took
+    seconds: float  #: time that training took
     weights: dict[str, Array]  #: by NETWORK/EPOCH/PARAMETER
     history: dict[str, Array]  #: (networks, epochs) by column
 
     @classmethod
     def of(cls, results: Sequence[TrainResult], factors: Sequence[int] | None = None, make: str = "") -> Networks:
-        """Return trained networks: the epochs that were kept of them, and the last one."""
+        """Return trained networks with the weights of their kept epochs and of the last one."""
         weights, config = {}, results[0].config
         for number, result in enumerate(results):
             for epoch, state in {**result.kept, config.total: result.model.state_dict()}.items():
@@ -102,7 +102,7 @@ class Networks:
             epochs=sorted({*results[0].kept, config.total}),
             test=[_scores(result.test) for result in results],
             validation=[_scores(result.validation) for result in results],
-            seconds=sum({result.seconds for result in results}),  # networks trained together have it in common
+            seconds=sum({result.seconds for result in results}),  # networks trained together share one time
             weights=weights,
             history={str(name): np.stack([result.history[name].to_numpy() for result in results]) for name in columns},
         )
@@ -117,15 +117,15 @@ class Networks:
 
     @property
     def scores(self) -> dict[str, Any]:
-        """How many there are, and how well they predict the test rows."""
+        """The number of networks, and how well they predict the test rows."""
         return {"test": self.test, "training_seconds": self.seconds, "networks": len(self)}
 
     def number(self, seed: int, factor: int = 0) -> int:
-        """Return which network was trained from a seed on a hierarchy."""
+        """Return the number of the network that was trained from a seed on a hierarchy."""
         return list(zip(self.seeds, self.factors, strict=True)).index((seed, factor))
 
     def model(self, number: int, data: AnyData, *, epoch: int | None = None, device: torch.device = CPU) -> Any:
-        """Return a network as it was after an epoch, None being the last; its shape is that of the data."""
+        """Return a network as it was after an epoch, or after the last one; its shape is that of the data."""
         model = untrained(training_from(self.config), data, self.seeds[number], self.make)
         start = f"{number}/{self.last if epoch is None else epoch}/"
         state = {name[len(start) :]: value for name, value in self.weights.items() if name.startswith(start)}
@@ -140,7 +140,7 @@ class Networks:
 
 @dataclass(frozen=True, eq=False)
 class Recorded:
-    """Networks whose activations were recorded elsewhere: after the last epoch the trained ones, at 0 the untrained."""
+    """Networks whose activations were recorded elsewhere: trained ones at the last epoch, untrained ones at epoch 0."""
 
     folder: Folder
     draw: int
@@ -149,27 +149,27 @@ class Recorded:
     last: int
 
     @classmethod
-    def of(cls, kept: Folder, draw: int, last: int) -> Recorded:
-        """Return the trained networks of a folder: for each place in the lists, those of all hierarchies."""
-        places = kept.places(draw)
-        own = sorted(
+    def of(cls, folder: Folder, draw: int, last: int) -> Recorded:
+        """Return the trained networks of a folder: for each place in the lists, the networks of all hierarchies."""
+        places = folder.places(draw)
+        pairs = sorted(
             ((seed, factor) for role, factor, seed in places if role == TRAINED),
             key=lambda place: (place[0], place[1] or 0),
         )
-        seeds, factors = [seed for seed, _ in own], [factor for _, factor in own]
+        seeds, factors = [seed for seed, _ in pairs], [factor for _, factor in pairs]
         rule = f"manifest.json must have, for draw {draw}, networks of the roles {TRAINED!r} and {UNTRAINED!r}"
-        if not own or any((UNTRAINED, None, seed) not in places for seed in seeds):
+        if not pairs or any((UNTRAINED, None, seed) not in places for seed in seeds):
             raise ValueError(f"{rule} with the same seeds, the untrained ones without a factor")
         if len({seeds.count(seed) for seed in seeds}) > 1:
             raise ValueError(f"{rule}, as many {TRAINED} ones for each factor")
-        return cls(kept, draw, seeds, factors, last)
+        return cls(folder, draw, seeds, factors, last)
 
     def __len__(self) -> int:
         return len(self.seeds)
 
     @property
     def scores(self) -> dict[str, Any]:
-        """How many there are."""
+        """The number of networks."""
         return {"test": [], "training_seconds": 0.0, "networks": len(self)}
 
     def model(self, number: int, data: AnyData, *, epoch: int | None = None, device: torch.device = CPU) -> Any:
@@ -189,10 +189,10 @@ def _scores(score: Any) -> dict[str, float]:
 def trained(
     here: Here, data: AnyData, configs: Sequence[AnyTrainConfig], models: Any = None, **given: Any
 ) -> list[TrainResult]:
-    """Train networks by `train`, which gets all else, in the scratch directory of a cell, if there is one.
+    """Train networks by `train` in the scratch directory of a cell, if there is one; `train` gets all other arguments.
 
-    An interrupted run of the same is resumed. A run in that directory that cannot be resumed, since it is another one
-    or damaged, is overwritten.
+    An interrupted run with the same settings is resumed. A run in that directory that cannot be resumed, because it is
+    damaged or has other settings, is overwritten.
     """
     measure, run_dir = "excess" if isinstance(data, Corpus) else "r2", here.scratch
     given |= {"model": models, "device": here.device, "progress": by_epoch(here.progress, measure)}
@@ -200,7 +200,7 @@ def trained(
         return train(data, list(configs), **given)
     try:
         return train(data, list(configs), run_dir=run_dir, resume=True, **given)
-    except (FileNotFoundError, ValueError):  # what is wrong with the call itself is said by the next one
+    except (FileNotFoundError, ValueError):  # an invalid call fails again below
         return train(data, list(configs), run_dir=run_dir, overwrite=True, **given)
 
 
@@ -225,7 +225,7 @@ class Look:
 
 @dataclass(frozen=True, eq=False)
 class Material:
-    """The data of one draw, made when they are first asked for; cells of one process share them."""
+    """The data of one draw, made on first use; cells of one process share them."""
 
     settings: Settings[Any]
     here: Here = Here()  # noqa: RUF009  # frozen
@@ -233,7 +233,7 @@ class Material:
 
     @property
     def progress(self) -> Progress:
-        """What shows how far a cell is."""
+        """The function that reports the progress of a cell."""
         return self.here.progress
 
     @cached_property
@@ -274,30 +274,30 @@ class Material:
 
     @cached_property
     def scored(self) -> Ints:
-        """Samples that no network was trained on, and features are scored on: at most `MOST_SCORED`, evenly spread."""
+        """At most `MOST_SCORED` samples, evenly spread, that no network was trained on; features are scored on them."""
         rows = np.sort(np.concatenate([self.split.validation, self.split.test]))
         return rows[:: -(-rows.size // MOST_SCORED)]
 
     def probed(self, least_depth: int = 0) -> list[Places]:
-        """Return the latents of each hierarchy that are probed, by the options of the experiment."""
+        """Return the probed latents of each hierarchy, by the experiment's options."""
         asked = self.settings.options
         depths = [depth for depth in asked.depths if depth >= least_depth]
         return [find_places(t.forest, t.rows, depths, asked.min_size) for t in self.truths]
 
     def places(self, probed: Sequence[Places]) -> Ints:
-        """Return where probed latents are, hierarchy after hierarchy, for blocks of kin."""
-        return np.concatenate([places(t.forest, own.latent) for t, own in zip(self.truths, probed, strict=True)])
+        """Return the places of probed latents, hierarchy after hierarchy, for blocks of kin."""
+        return np.concatenate([places(t.forest, chosen.latent) for t, chosen in zip(self.truths, probed, strict=True)])
 
     # ------------------------------------------------------------------ networks
 
     @cached_property
     def make(self) -> Any:
-        """What makes networks of one's own from a seed; None where they are the paper's, or transformers."""
+        """The function that makes the user's networks from a seed; None for the paper's networks and transformers."""
         return partial(find_make(self.settings.network), self.data) if self.settings.network else None
 
     @property
     def configs(self) -> list[Any]:
-        """How networks are trained, one for each seed."""
+        """The training configurations, one for each seed."""
         return list(self.settings.training.with_seeds(self.settings.network_seeds))
 
     def target(self, k: int) -> Any:
@@ -308,10 +308,10 @@ class Material:
     def train(
         self, configs: Sequence[AnyTrainConfig] | None = None, models: Sequence[nn.Module] | None = None, **given: Any
     ) -> Networks:
-        """Train networks together, one for each seed unless told otherwise.
+        """Train networks together: one for each seed, unless `configs` says otherwise.
 
-        They start from `models`, or from the initial weights of their seeds; an interrupted training is then resumed.
-        `given` is for `percolab.nn.train`.
+        They start from `models`, or from the initial weights of their seeds; only in the second case is an interrupted
+        training resumed. `given` is passed to `percolab.nn.train`.
         """
         here, start = (self.here, self.make) if models is None else (replace(self.here, scratch=None), models)
         given = given if isinstance(self.data, Corpus) else {"split": self.split, **given}
@@ -319,14 +319,14 @@ class Material:
         return Networks.of(results, make=self.settings.network)
 
     def train_by_factor(self, *, tuned: bool = False, **given: Any) -> Networks:
-        """Train one network for each hierarchy and seed; those of a seed start from the same weights.
+        """Train one network for each hierarchy and seed; networks of the same seed start from the same weights.
 
         Parameters
         ----------
         tuned
             Whether the networks of later lexicons go on from those of the first, with documents of all lexicons.
         given
-            For `percolab.nn.train`.
+            Passed to `percolab.nn.train`.
         """
         grid = [(k, config) for config in self.configs for k in range(n_factors(self.data))]
         if self.make is not None and callable(getattr(self.make(self.configs[0].start), "fit", None)):
@@ -353,7 +353,7 @@ class Material:
         return [result for of_seed in zip(*by_lexicon, strict=True) for result in of_seed]
 
     def looks(self, networks: Networks | Recorded, epochs: Sequence[int]) -> Iterator[tuple[int, int, Any]]:
-        """Yield, for networks and epochs in turn, their places and the network, telling progress."""
+        """Yield the places of each network and epoch, and the network; report progress."""
         total = len(networks) * len(epochs)
         for i in range(len(networks)):
             for j, epoch in enumerate(epochs):
@@ -368,27 +368,27 @@ class Material:
         layers: Sequence[str],
         measure: Callable[[Look], Mapping[str, Floats]],
     ) -> dict[str, Array]:
-        """Return (networks, epochs, layers, …) what is measured of every network, epoch and layer."""
-        found: dict[str, list[Floats]] = {}
+        """Return (networks, epochs, layers, …) the measures of every network, epoch and layer."""
+        columns: dict[str, list[Floats]] = {}
         for _, j, model in self.looks(networks, epochs):
             recorded = {RAW: self.inputs, **self.record(model, [name for name in layers if name != RAW])}
             for name in layers:
                 for key, values in measure(Look(model, epochs[j], name, recorded[name])).items():
-                    found.setdefault(key, []).append(values)
+                    columns.setdefault(key, []).append(values)
         shape = len(networks), len(epochs), len(layers)
-        return {key: np.stack(v).astype(np.float32).reshape(*shape, *v[0].shape) for key, v in found.items()}
+        return {key: np.stack(v).astype(np.float32).reshape(*shape, *v[0].shape) for key, v in columns.items()}
 
     def measured_by_factor(self, networks: Networks | Recorded, *of: Any) -> dict[str, Array]:
-        """Return (seeds, hierarchies, epochs, layers, …) the same for networks that `train_by_factor` made."""
+        """Return (seeds, hierarchies, epochs, layers, …) the measures of networks that `train_by_factor` made."""
         shape = self.settings.seeds, len(self.truths)
         return {key: v.reshape(*shape, *v.shape[1:]) for key, v in self.measured(networks, *of).items()}
 
     def model(self, networks: Networks | Recorded, number: int = 0, epoch: int | None = None) -> Any:
-        """Return a network on the device, as it was after an epoch, None being the last."""
+        """Return a network on the device, as it was after an epoch; None takes the last."""
         return networks.model(number, self.data, epoch=epoch, device=self.device)
 
     def layers(self, networks: Networks | Recorded) -> list[str]:
-        """Return the representations that are looked at: the input, and all that the paper probes or that are named."""
+        """Return the representations that are read: the input, and the paper's probed layers or the layers named."""
         return [RAW, *(self.settings.layers or representations(self.model(networks)))]
 
     def record(self, model: nn.Module | RecordedSource, layers: Sequence[str]) -> dict[str, torch.Tensor]:

@@ -1,4 +1,4 @@
-"""What was measured: one value for each unit, by draw of the data, network, layer, reader and measure."""
+"""Measurements: one value for each unit, by draw of the data, network, layer, reader and measure."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from percolab.ground.arrays import Floats, Ints
 if TYPE_CHECKING:
     import pandas
 
-#: Roles of networks: `permuted` is the raw input with its rows in another order, which holds nothing.
+#: Roles of networks: `permuted` is the raw input with its rows in another order, which carries no information.
 ROLES = TRAINED, UNTRAINED, RAW, OTHER, PERMUTED = "trained", "untrained", "raw", "other", "permuted"
 #: Measures that are compared by log ratios; all others are compared by differences.
 LOGARITHMIC = ("separation", "error")
-LOWER_IS_BETTER = ("error",)  #: Measures of which a network has more where they are less.
+LOWER_IS_BETTER = ("error",)  #: Measures that are smaller where a network has more.
 
 
 @dataclass(frozen=True, eq=False)
 class Units:
-    """What a reader gives one value for: concepts, latents, or pairs of siblings of one hierarchy."""
+    """The units that a reader gives values for: concepts, latents, or pairs of siblings of one hierarchy."""
 
-    number: Ints  #: (U,) latents; of pairs, the latent above them
-    place: Ints  #: (U,) a place in leaf order: units that are near each other are kin, and count together in intervals
+    number: Ints  #: (U,) latents; for pairs, the latent above them
+    place: Ints  #: (U,) place in leaf order: units at near places are kin, and intervals group them
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,7 +34,7 @@ class Measured:
 
     draw: int
     role: str
-    #: factor or lexicon that the network was trained on; None for a network of no particular one
+    #: factor or lexicon that the network was trained on; None if the network belongs to none
     trained_on: int | None
     seed: int  #: place of the network in its list
     layer: str
@@ -51,23 +51,23 @@ class Measured:
         return OTHER if apart else self.role
 
 
-#: What names a measure in a draw, in the order of its fields.
+#: The names of a measurement in a draw, in the order of its fields.
 NAMES = ("role", "trained_on", "seed", "layer", "reader", "measure", "factor")
 
 
 @dataclass(frozen=True, eq=False)
 class Columns:
-    """What was measured in one draw, as columns: the result of a cell of a study."""
+    """The measurements of one draw, as columns: the result of a cell of a study."""
 
-    names: dict[str, list[Any]]  #: by each of `NAMES`, of every measure
-    size: list[int]  #: units of each
-    number: Ints  #: numbers of all units, one measure after another, as are places and values
+    names: dict[str, list[Any]]  #: for each of `NAMES`, its value in every measurement
+    size: list[int]  #: number of units of each measurement
+    number: Ints  #: unit numbers, one measurement after another; places and values likewise
     place: Ints
     value: Floats
 
     @classmethod
     def of(cls, cells: Sequence[Measured]) -> Columns:
-        """Return measures as columns."""
+        """Return measurements as columns."""
         return cls(
             {name: [getattr(cell, name) for cell in cells] for name in NAMES},
             [cell.values.size for cell in cells],
@@ -77,7 +77,7 @@ class Columns:
         )
 
     def cells(self, draw: int) -> list[Measured]:
-        """Return the measures of a draw one by one."""
+        """Return the measurements of a draw one by one."""
         ends = np.cumsum(self.size)[:-1]
         named = zip(*(self.names[name] for name in NAMES), strict=True)
         parts = zip(*(np.split(column, ends) for column in (self.number, self.place, self.value)), strict=True)
@@ -93,7 +93,7 @@ class Columns:
 
 @dataclass(frozen=True, eq=False)
 class Reading:
-    """What a reader gives: one measure of all units of a hierarchy."""
+    """The result of a reader: one measure of all units of a hierarchy."""
 
     measure: str
     units: Units

@@ -1,4 +1,4 @@
-"""Networks from a seed: with their initial weights, one's own, trained elsewhere, or with fresh weights."""
+"""Networks from a seed: the paper's, a transformer, or the user's; untrained, trained, or with fresh weights."""
 
 from __future__ import annotations
 
@@ -18,29 +18,29 @@ from percolab.study.subject import AnyData
 
 
 def untrained(config: AnyTrainConfig, data: AnyData, seed: int, make: str = "") -> Any:
-    """Return a network with the initial weights of a seed: one's own, a transformer of documents, or the paper's."""
+    """Return a network with the initial weights of a seed: the user's, a transformer for documents, or the paper's."""
     if make:
         return find_make(make)(data, seed)
-    [own] = config.with_seeds([seed])
+    [seeded] = config.with_seeds([seed])
     if isinstance(data, Corpus):
-        return new_transformer(own, data)  # type: ignore[arg-type]
-    return new_mlp(own, data.X.shape[1], None)  # type: ignore[arg-type]
+        return new_transformer(seeded, data)  # type: ignore[arg-type]
+    return new_mlp(seeded, data.X.shape[1], None)  # type: ignore[arg-type]
 
 
 def find_make(name: str) -> Callable[[Any, int], nn.Module]:
     """Return the function that ``module:function`` names."""
     module, _, function = name.partition(":")
     try:
-        found = getattr(importlib.import_module(module), function)
+        make = getattr(importlib.import_module(module), function)
     except (ImportError, AttributeError, ValueError) as error:
         raise ValueError(f"network must be a function that can be imported, got {name!r}: {one_line(error)}") from None
-    if not callable(found):
+    if not callable(make):
         raise ValueError(f"network must be a function make(data, seed), got {name!r}")
-    return found
+    return make
 
 
 def own_network(name: str, data: AnyData, seed: int) -> nn.Module:
-    """Return the network that ``module:function`` makes: trained elsewhere, or by itself if it has `fit`."""
+    """Return the network that ``module:function`` makes: trained elsewhere, or by its method `fit` if it has one."""
     model: Any = find_make(name)(data, seed)
     if callable(getattr(model, "fit", None)):
         model.fit(data, seed)
@@ -50,14 +50,14 @@ def own_network(name: str, data: AnyData, seed: int) -> nn.Module:
 def with_fresh_weights(model: nn.Module, seed: int) -> nn.Module:
     """Return a network of the same shape with fresh weights, by the `reset_parameters` of its modules.
 
-    Weights that no module resets would stay trained, and are refused.
+    Raises if no module resets a weight, since that weight would stay trained.
     """
     fresh = copy.deepcopy(model).cpu()
     reset_below: list[str] = []
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         for name, module in fresh.named_modules():
-            # nn.MultiheadAttention has the second name.
+            # nn.MultiheadAttention uses the second name.
             reset = getattr(module, "reset_parameters", getattr(module, "_reset_parameters", None))
             if callable(reset):
                 reset()

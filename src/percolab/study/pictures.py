@@ -1,4 +1,4 @@
-"""Pictures: estimates with their intervals, by layer, by epoch, in bins; a comparison of networks; writing them."""
+"""Pictures of estimates with their intervals, by layer, by epoch and in bins, and of a comparison of networks."""
 
 from __future__ import annotations
 
@@ -26,27 +26,27 @@ if TYPE_CHECKING:
 
 PNG_DPI = 160
 MARKERS = "osD^vPX*"
-#: By what factor all series of a logarithmic axis are moved apart at most, so that intervals do not hide each other.
+#: Largest factor by which series on a logarithmic axis are moved apart, so that intervals do not hide each other.
 DODGE = 1.2
-#: Points from one line of text to the next, and letters of a line, where lines are named at their ends.
+#: Spacing of names at the ends of lines: points from one line of text to the next, and letters per line.
 NAME_HEIGHT, NAME_LETTERS = 13, 24
 
 
 @dataclass(frozen=True, eq=False)
 class Picture:
-    """A figure and what it shows."""
+    """A figure and its caption."""
 
     figure: Figure
     caption: str
 
 
 def caption(draw: Callable[..., Any], **given: Any) -> str:
-    """Return what a picture shows: the docstring of the function that draws it, with numbers in their places."""
+    """Return the caption of a picture: the docstring of the function that draws it, with numbers filled in."""
     return " ".join(paragraphs(draw.__doc__)).format(**given)
 
 
 def drawn_by(*functions: Callable[[Sequence[Row], Any], Figure | None]) -> Callable[..., dict[str, Picture]]:
-    """Return what draws all pictures of an experiment from its rows and settings.
+    """Return a function that draws all pictures of an experiment from its rows and settings.
 
     A picture is a function: its file has the function's name, its caption is the function's docstring. Where there is
     nothing to draw, the function returns None.
@@ -78,9 +78,9 @@ def by_layer(
     log: bool = False,
     limits: tuple[float, float] | None = None,
 ) -> Figure:
-    """Draw estimates by layer, or by anything else that rows call ``layer``: one line of dots with intervals for each.
+    """Draw estimates by layer, or by any other quantity that rows call ``layer``, as series of dots with intervals.
 
-    `names` are the layers in order; `zero` is where a line says that there is nothing, `limits` end the axis.
+    `names` are the layers in order; `zero` is where a line marks the null value; `limits` are the ends of the axis.
     """
     marks = {
         name: {
@@ -106,8 +106,8 @@ def by_number(
 ) -> Figure:
     """Draw estimates against a number, such as the epoch or the size, one line per series, with intervals.
 
-    `symmetric_from` makes the axis linear up to there and logarithmic above, so that epoch 0 has a place; `ticks` puts
-    a mark at each number.
+    `symmetric_from` makes the axis linear up to that number and logarithmic above it, so that epoch 0 has a place;
+    `ticks` puts a mark at each number.
     """
     with style.sheet():
         figure = style.new_figure(6.6, 3.9 + 0.15 * max(0, len(series) - 8))
@@ -141,7 +141,7 @@ def by_number(
 
 
 def _marks(axes: Axes, x: Sequence[float], rows: Sequence[Row], marker: str, name: str, colour: str) -> None:
-    """Draw numbers with their intervals, and where there are several draws of the data, a dot for each."""
+    """Draw numbers with their intervals, and one dot per draw where there are several draws of the data."""
     value = [r.estimate.value for r in rows]
     spread = [
         [max(0.0, e.value - e.low) if e.low == e.low else 0.0 for e in (r.estimate for r in rows)],
@@ -150,8 +150,8 @@ def _marks(axes: Axes, x: Sequence[float], rows: Sequence[Row], marker: str, nam
     axes.errorbar(
         x, value, yerr=spread, fmt=f"-{marker}", color=colour, markersize=5, elinewidth=1.1, capsize=2, label=name
     )
-    for at, one in zip(x, rows, strict=True):
-        axes.plot([at] * len(one.by_draw), one.by_draw, ".", color=colour, markersize=3, alpha=0.5)
+    for at, row in zip(x, rows, strict=True):
+        axes.plot([at] * len(row.by_draw), row.by_draw, ".", color=colour, markersize=3, alpha=0.5)
 
 
 def _name_lines(axes: Axes) -> None:
@@ -206,7 +206,7 @@ def of_comparison(cells: Sequence[Measured], contrasts: Sequence[Contrast]) -> F
 
 
 def _level(cells: Sequence[Measured], role: str, layer: str) -> Mark:
-    """Return the mean of a role's networks, and that of each."""
+    """Return the mean over the networks of a role, and the mean of each network."""
     here = [c for c in cells if c.role_for_units == role and (c.layer == layer or is_everywhere(c))]
     means = [float(np.nanmean(cell.values)) for cell in here if np.isfinite(cell.values).any()]
     return Mark(float(np.mean(means)) if means else float("nan"), members=means)

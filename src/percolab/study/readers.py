@@ -1,10 +1,10 @@
-"""Readers: what is asked of activations, one value for each unit of a hierarchy.
+"""Readers: measures of activations, with one value for each unit of a hierarchy.
 
-All that is learned is fitted on the view's training rows, all that is scored is scored on its test rows. A reader is an
-object with a `name` and `read(view, A, seed)`; `READERS` has those that go by a name, and any method of
-`percolab.features` is one too, by name or as an object with `fit` and `encode`. A reader that changes what a network
-does needs the network itself: it has `read_network(view, model, layer, seed)` instead, and is asked of torch modules
-alone (`causes`).
+Everything that is fitted uses the view's training rows; everything that is scored uses its test rows. A reader is an
+object with a `name` and `read(view, A, seed)`. `READERS` has the readers with a name, and any method of
+`percolab.features` is a reader too, by name or as an object with `fit` and `encode`. A reader that intervenes on a
+network needs the network itself: it has `read_network(view, model, layer, seed)` instead, and reads only torch modules
+(`causes`).
 """
 
 from __future__ import annotations
@@ -38,41 +38,41 @@ from percolab.study.subject import EVERY, PointView, Positions, View
 LEAST_ROWS = 20  #: Fewest test rows of a concept.
 MOST_PAIRS = 400  #: Most pairs of siblings of a hierarchy.
 PENALTIES = (1.0, 1e2, 1e3, 1e4, 1e5)  #: Ridge penalties of beliefs, on standardised activations.
-TUNING_STEP = 5  #: One of so many training documents chooses among them.
-#: Documents that probes of shown documents are fitted to, and the first of them: none of these is shown.
+TUNING_STEP = 5  #: One in this many training documents chooses the penalty.
+#: Number of documents that probes for shown documents are fitted to, and the first of them: none of these is shown.
 N_FIT, FIT_FIRST = 400, (1 << 40) + (1 << 30)
 
 
 class Reader(Protocol):
-    """What is asked of activations."""
+    """A measure of activations."""
 
     @property
     def name(self) -> str:
-        """The reader in tables."""
+        """The name of the reader in tables."""
 
     def read(self, view: View, A: torch.Tensor, seed: int) -> list[Reading]:
-        """Return its measures, the first of which the verdict is about.
+        """Return the reader's measures; the verdict is about the first.
 
         Parameters
         ----------
         view
-            The data from the side of one hierarchy.
+            The data as one hierarchy sees them.
         A
             (rows, width) activations.
         seed
-            Of what the reader draws.
+            Seed of the reader's random draws.
         """
 
 
 class NetworkReader(Protocol):
-    """What is asked of a network, by interventions."""
+    """A measure of a network, by interventions."""
 
     @property
     def name(self) -> str:
-        """The reader in tables."""
+        """The name of the reader in tables."""
 
     def read_network(self, view: View, model: torch.nn.Module, layer: str, seed: int) -> list[Reading]:
-        """Return its measures for one layer of a network, which is left as it was."""
+        """Return the reader's measures for one layer of a network; the network is not changed."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,11 +80,11 @@ class _Pairs:
     """Pairs of siblings with enough test rows each."""
 
     label: Ints  #: (n,) label of each row
-    bounds: Ints  #: (2, 2, P) of both siblings, first label and one past the last
+    bounds: Ints  #: (2, 2, P) first label, and one past the last, of both siblings
     units: Units
 
     def ready(self, rows: Ints, device: torch.device) -> siblings.Ready:
-        """Return the pairs over some rows."""
+        """Return the pairs, restricted to some rows."""
         mask = np.zeros(self.label.size, np.bool_)
         mask[rows] = True
         return siblings.group_pairs(self.label, self.bounds, device, mask)
@@ -95,11 +95,11 @@ def _pairs(view: View, asked: Positions, min_size: int | None) -> _Pairs:
     bounds, above = siblings.sibling_groups(labels)
     ends = np.searchsorted(np.sort(labels.label[test]), bounds)
     size = ends[:, 1] - ends[:, 0]
-    # Of one row there is no variance, so siblings have two at least.
+    # A single row has no variance, so siblings have at least two.
     least = LEAST_ROWS if min_size is None else max(2, -(-min_size * test.size // labels.label.size))
     chosen = siblings.choose(size.min(0), least, MOST_PAIRS)
     if not chosen.size:
-        raise ValueError(f"siblings must have {least} test rows each to be read, got no such pair")
+        raise ValueError(f"siblings must have {least} test rows each, got no pair that has")
     smaller = size.argmin(0)[chosen]
     bounds = bounds[..., chosen]
     return _Pairs(labels.label, bounds, Units(above[chosen], bounds[smaller, 0, np.arange(chosen.size)]))
@@ -107,11 +107,11 @@ def _pairs(view: View, asked: Positions, min_size: int | None) -> _Pairs:
 
 @dataclass(frozen=True, eq=False)
 class _OfSiblings:
-    """What is asked of siblings."""
+    """A reader of pairs of siblings."""
 
     name: str
     asked: Positions = EVERY
-    min_size: int | None = None  #: fewest rows of a sibling, of all rows; None: 20 test rows
+    min_size: int | None = None  #: fewest rows of a sibling, among all rows; None: 20 test rows
 
 
 @dataclass(frozen=True, eq=False)
@@ -123,8 +123,8 @@ class Separation(_OfSiblings):
     def read(self, view: View, A: torch.Tensor, seed: int) -> list[Reading]:
         """Return the separation of every pair of siblings."""
         pairs, (_, test) = _pairs(view, self.asked, self.min_size), view.rows(self.asked)
-        found = siblings.sums(A, pairs.ready(test, A.device))
-        return [Reading("separation", pairs.units, siblings.separation(found))]
+        sums = siblings.sums(A, pairs.ready(test, A.device))
+        return [Reading("separation", pairs.units, siblings.separation(sums))]
 
 
 @dataclass(frozen=True, eq=False)
@@ -145,8 +145,8 @@ class Accuracy(_OfSiblings):
 class BeliefProbe:
     """R² on test documents of a ridge regression from activations to the probability of being inside each context.
 
-    The penalty of each context is the best one for every fifth training document, which is fitted too afterwards.
-    Contexts whose probability is constant are left out, and those that few test positions are expected to be inside.
+    The penalty of each context is chosen on every fifth training document; the final fit includes these documents.
+    Contexts with a constant probability are left out, and contexts that few test positions are expected to be in.
     """
 
     name: str = "beliefs"
@@ -163,7 +163,7 @@ class BeliefProbe:
         latents, inside = view.inside
         kept = inside[test].sum(0) >= LEAST_ROWS
         if not kept.any():
-            rule = "beliefs must be in doubt somewhere: contexts that documents are in at times, and at times not"
+            rule = "beliefs must be in doubt somewhere: contexts with a probability that is not constant"
             raise ValueError(f"{rule}, got none; with a smaller min_size a corpus has more contexts")
         latents, inside = latents[kept], inside[:, kept]
         parts = {"validation": train[tuning], "refit": True, "device": A.device}
@@ -180,22 +180,22 @@ def probed_beliefs(
     n_fit: int = N_FIT,
     device: Device = "auto",
 ) -> dict[str, Probed]:
-    """Return what a ridge regression reads from networks about the contexts of documents, for `percolab.show.explore`.
+    """Return ridge regressions' readings of the contexts of documents from networks, for `percolab.show.explore`.
 
     It is fitted to the exact beliefs on `n_fit` other held-out documents of the corpus.
 
     Parameters
     ----------
     corpus
-        Where the documents are from.
+        The corpus that the documents are from.
     networks
-        By name, a network and the lexicons that it was trained on; none for an untrained one.
+        By name, a network and the lexicons that it was trained on; an empty collection for an untrained network.
     documents
-        What is read.
+        The documents to read.
     layer
         A module; None: the last block.
     n_fit
-        Documents to fit to.
+        Number of documents to fit to.
     device
         ``"auto"``, ``"cpu"``, ``"cuda"`` or ``"cuda:N"``.
     """
@@ -205,14 +205,14 @@ def probed_beliefs(
     exact = corpus.beliefs(tokens)
     inside = [exact.inside(corpus.contexts(k), k).reshape(tokens.size, -1) for k in lexicons]
     shown, fitted = np.arange(n * length), np.arange(n * length, tokens.size)
-    found = {}
+    probed = {}
     for name, (network, trained_on) in networks.items():
         (where,) = [layer] if layer else TorchSource(network).layers()
         A = activations(network, tokens, [where], device=place)[where].reshape(tokens.size, -1)
         fits = [ridge.ridge(A, inside[k], fitted, shown, PENALTIES, device=place) for k in lexicons]
         a = A[: n * length].cpu().numpy()
-        found[name] = Probed(tuple(trained_on), [a @ fit.weights + fit.intercept for fit in fits])
-    return found
+        probed[name] = Probed(tuple(trained_on), [a @ fit.weights + fit.intercept for fit in fits])
+    return probed
 
 
 @dataclass(frozen=True, eq=False)
@@ -221,7 +221,7 @@ class LatentProbe:
 
     name: str = "probe"
     asked: Positions = EVERY
-    min_size: int | None = None  #: fewest rows of a latent, of all rows; None: as many as have 20 test rows
+    min_size: int | None = None  #: fewest rows of a latent, among all rows; None: 20 test rows in expectation
 
     def read(self, view: View, A: torch.Tensor, seed: int) -> list[Reading]:
         """Return the error of every latent."""
@@ -233,8 +233,8 @@ class LatentProbe:
         part = np.full(known.rows.size, ridge.LEFT_OUT)
         part[train], part[test] = ridge.TRAIN, ridge.TEST
         values = known.latent_z[probed.latent][:, None]
-        found = read_places(A, probed, values, config.alpha, part=part)
-        return [Reading("error", Units(probed.latent, probed.start), found.mse[:, 0])]
+        fit = read_places(A, probed, values, config.alpha, part=part)
+        return [Reading("error", Units(probed.latent, probed.start), fit.mse[:, 0])]
 
 
 @dataclass(frozen=True, eq=False)
@@ -242,7 +242,7 @@ class Features:
     """A feature method, fitted on training rows; its features are scored on test rows against the truth."""
 
     name: str
-    #: gives a fresh method for a seed, a device and the width of the activations
+    #: makes a fresh method from a seed, a device and the width of the activations
     make: Callable[[int, torch.device, int], Any]
     takes_tensors: bool = False  #: whether the method takes tensors on their device; others take arrays
     asked: Positions = EVERY
@@ -267,7 +267,7 @@ def _by_spec(spec: str, name: str, asked: Positions) -> Features:
     return Features(name, lambda seed, device, width: make(known, seed, str(device), width), on_device(known), asked)
 
 
-#: Readers by name. One more is one line here, or an object given to `compare`.
+#: Readers by name. To add a reader, add a line here, or give an object to `compare`.
 READERS: dict[str, type[Any]] = {
     "separation": Separation, "accuracy": Accuracy, "beliefs": BeliefProbe, "probe": LatentProbe,
     "interchange": Interchange, "steering": Steering, "ablation": Ablation,

@@ -39,7 +39,7 @@ LOOKS |= {"above 0": "good", "below 0": "bad"}
 
 @dataclass(frozen=True, eq=False)
 class Words:
-    """What an experiment says of itself: the paragraphs of its module's docstring."""
+    """The text of an experiment: the paragraphs of its module's docstring."""
 
     title: str
     question: str
@@ -47,53 +47,53 @@ class Words:
 
     @classmethod
     def of(cls, text: str | None) -> Words:
-        """Return title, question, and how it is measured."""
+        """Return the title, the question, and how it is measured."""
         title, question, *method = paragraphs(text) or ("An experiment.", "?")
         return cls(title.removesuffix("."), question, tuple(method))
 
 
 @dataclass(frozen=True, eq=False)
 class Report:
-    """Everything that a page shows."""
+    """The contents of a page."""
 
     words: Words
-    results: Mapping[str, Any]  #: all numbers, as they are written
-    networks: Mapping[str, Any]  #: how many there are, and their scores
+    results: Mapping[str, Any]  #: all numbers, as in results.json
+    networks: Mapping[str, Any]  #: number of networks, and their scores
     rows: Sequence[Row]
     headline: Sequence[Line]
     images: Mapping[str, tuple[bytes, str]]  #: PNGs and captions by name, the one that answers the question first
-    sections: Sequence[str] = ()  #: HTML of an experiment's own tables
+    sections: Sequence[str] = ()  #: HTML of the experiment's own tables
 
 
 def make(report: Report) -> bytes:
-    """Return the page: the verdict, one picture, the table; definitions, other figures and the making are folded."""
-    words, results = report.words, report.results
+    """Return the page: verdict, one picture, table; the method is folded, and other figures and the making follow."""
+    text, results = report.words, report.results
     first, *others = [pages.image(png, caption, wide=True) for png, caption in report.images.values()] or [""]
     lead = [_lead(results, report.networks), *([] if results["scale"] == "paper" else [REDUCED])]
     body = [
         first,
         *_table(report.headline),
-        pages.folded("How it is measured", map(pages.paragraph, words.method)),
+        pages.folded("How it is measured", map(pages.paragraph, text.method)),
         *report.sections,
         *([pages.heading("More figures"), *others] if others else []),
         pages.heading("How it was made"),
         *_making(report),
     ]
     verdict, look = _finding(report.headline)
-    verdict = f"{words.question} {verdict}".strip()
-    title = f"{words.title}, {results['scale']} scale"
+    verdict = f"{text.question} {verdict}".strip()
+    title = f"{text.title}, {results['scale']} scale"
     return pages.page(title, " ".join(lead), body, verdict=verdict, look=look, banner=unfinished(results["missing"]))
 
 
 def section(make: Callable[..., Iterable[str]], *given: Any) -> list[str]:
-    """Return a section of a page: `make` gives its tables; its docstring is the heading, and what is said below it."""
-    title, *words = paragraphs(make.__doc__)
-    said = [pages.definitions(" ".join(words))] if words else []
+    """Return a section of a page: `make` gives its tables; its docstring gives the heading and the text below it."""
+    title, *rest = paragraphs(make.__doc__)
+    said = [pages.definitions(" ".join(rest))] if rest else []
     return [pages.heading(title.removesuffix(".")), *said, *make(*given)]
 
 
 def unfinished(missing: Sequence[str]) -> str:
-    """Return what an unfinished run says before anything else; nothing for one that is finished."""
+    """Return the warning of an unfinished run, which comes first on the page; empty for a finished run."""
     if not missing:
         return ""
     shown = ", ".join(missing[:8]) + (f" and {len(missing) - 8} more" if len(missing) > 8 else "")
@@ -134,7 +134,7 @@ def _table(lines: Sequence[Line]) -> Iterable[str]:
 
 
 def behind(row: Row) -> str:
-    """Return what an interval is over, and whether that is few."""
+    """Return what an interval is taken over, and a warning if that is few."""
     draws, networks = len(row.by_draw), row.estimate.seeds
     few = [f"only {counted(networks, 'network')}"] if 0 < networks < ENOUGH else []
     if draws >= ENOUGH:
@@ -144,24 +144,24 @@ def behind(row: Row) -> str:
 
 
 def _by_chance(lines: Sequence[Line]) -> str:
-    """Say how many of these lines are found by chance, and what it costs to have two networks."""
+    """Return how many of these lines are expected by chance, and a note on intervals from two networks."""
     count = len(lines)
-    words = f"If there were nothing at all, about {count / 20:.1f} of these {count} lines would be said to be found."
-    return f"{words} {TWO_SEEDS}" if any(line.row.estimate.seeds == 2 for line in lines) else words
+    text = f"If there were nothing at all, about {count / 20:.1f} of these {count} lines would be said to be found."
+    return f"{text} {TWO_SEEDS}" if any(line.row.estimate.seeds == 2 for line in lines) else text
 
 
 def _lead(results: Mapping[str, Any], scores: Mapping[str, Any]) -> str:
-    """Return what was trained, on what, and how long it took."""
+    """Return what was trained, on which data, and how long it took."""
     chosen = results["settings"]
-    words = f"{counted(scores.get('networks', 0), 'network')} on {' and '.join(chosen['data'])} data"
+    lead = f"{counted(scores.get('networks', 0), 'network')} on {' and '.join(chosen['data'])} data"
     known = [score["r2"] for score in scores.get("test", ()) if score.get("r2") == score.get("r2")]
     if known:
         r2 = f"{min(known):.3f}" if min(known) == max(known) else f"{min(known):.3f} to {max(known):.3f}"
-        words += f", {chosen['training']['epochs']:,} epochs, test R² {r2}"
+        lead += f", {chosen['training']['epochs']:,} epochs, test R² {r2}"
     seconds = clock(sum(results["seconds"].values()))
     devices = " and ".join(dict.fromkeys(results["devices"].values())) or results["provenance"]["device"]
     made = f"Made on {devices} in {seconds} (minutes:seconds)."
-    return f"{words}. Draws of the data: {results['draws']}. {made}"
+    return f"{lead}. Draws of the data: {results['draws']}. {made}"
 
 
 def _making(report: Report) -> Iterable[str]:

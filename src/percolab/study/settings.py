@@ -1,10 +1,10 @@
-"""What determines a study: its settings, its data by name at the paper's scale and at a small one, draws of them.
+"""What determines a study: settings, data by name at the paper's scale and at a small scale, and draws of the data.
 
-There is one small scale for each: 10,000 points of one cluster or of each hierarchy of a world, 100,000 points of many
-clusters. It takes minutes on a laptop. Needs no torch.
+The small scale has 10,000 points of one cluster or of each hierarchy of a world, or 100,000 points of many clusters. It
+takes minutes on a laptop. This module needs no torch.
 
-Draws are recipes that differ in nothing but their seeds; draw 0 is the recipe as it is. The networks of a draw have
-seeds of their own in the same way, so no two draws share initial weights.
+Draws are recipes that differ only in their seeds; draw 0 is the unchanged recipe. The seeds of networks are shifted in
+the same way, so no two draws share initial weights.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from percolab.worlds.superposition import Superposition
 R = TypeVar("R", bound=Recipe | Superposition | Corpus)
 AnyRecipe = Recipe | Superposition | Corpus
 O = TypeVar("O")  # noqa: E741
-#: What each draw adds to every seed: far more than seeds of one recipe are apart, so that no draw shares one.
+#: Added to every seed from one draw to the next: far more than the seeds of one recipe differ, so no seed repeats.
 STEP = 1_000_000
 
 
@@ -35,18 +35,18 @@ WORLDS = ("superposed-2", "superposed-4")
 DOCUMENTS = ("documents", "documents-2048")
 DATA = (*HIERARCHY, *WORLDS, *DOCUMENTS)
 
-#: Points and least cluster size.
+#: Number of points, and least cluster size.
 _SMALL = {
     "one-cluster": (10_000, 1),
     "multi-cluster": (100_000, 100),
     "superposed-2": (10_000, 1),
     "superposed-4": (10_000, 1),
 }
-_SMALL_DIM = 50  #: Of data of one hierarchy: below the width of the small network, as at the paper's scale.
+_SMALL_DIM = 50  #: Dimension of data with one hierarchy: below the small network's width, as at paper scale.
 _EPOCHS = {"one-cluster": 500, "multi-cluster": 2500, "superposed-2": 200, "superposed-4": 200}
 SMALL_TRAINING = TrainConfig(d_model=64, epochs=60, batch_size=256, lr=1e-3)
-#: Tokens, and fewest tokens of a context. Contexts that are smaller than a segment is long are given away by tokens
-#: that repeat: `documents-2048` has such contexts.
+#: Number of tokens, and fewest tokens of a context. In contexts smaller than the length of a segment, repeated tokens
+#: reveal the context: `documents-2048` has such contexts.
 _TOKENS = {"documents": (8192, 32), "documents-2048": (2048, 8)}
 
 
@@ -58,27 +58,27 @@ def corpus_of(data: str, scale: str = "paper") -> Corpus:
 
 
 def corpus_training(data: str, scale: str = "paper") -> CorpusTrainConfig:
-    """Return how networks on documents are trained."""
+    """Return the training configuration of networks on documents."""
     if scale == "small":
         return CorpusTrainConfig(d_model=64, n_blocks=2, steps=400, batch_size=64, warmup=40, lr=3e-3)
     return CorpusTrainConfig(steps=6000 if data == "documents" else 5000)
 
 
 def recipe_of(data: str, scale: str = "paper") -> AnyRecipe:
-    """Return the preset of a name, or what is made like it with fewer points."""
+    """Return the preset of a name, or at the small scale the same recipe with fewer points."""
     if data in DOCUMENTS:
         return corpus_of(data, scale)
-    found = PRESETS[data if data in WORLDS else f"paper-{check_choice('data', data, DATA)}"]
+    recipe = PRESETS[data if data in WORLDS else f"paper-{check_choice('data', data, DATA)}"]
     if check_choice("scale", scale, SCALES) == "paper":
-        return found
+        return recipe
     n, least = _SMALL[data]
-    if isinstance(found, Superposition):
-        return replace(found, factors=tuple(replace(factor, n_points=n) for factor in found.factors))
-    return replace(found, n_points=n, dim=_SMALL_DIM, min_cluster_size=least)
+    if isinstance(recipe, Superposition):
+        return replace(recipe, factors=tuple(replace(factor, n_points=n) for factor in recipe.factors))
+    return replace(recipe, n_points=n, dim=_SMALL_DIM, min_cluster_size=least)
 
 
 def training_of(data: str, scale: str = "paper") -> TrainConfig:
-    """Return how networks on some data are trained."""
+    """Return the training configuration of networks on points."""
     if scale == "small":
         return SMALL_TRAINING
     return TrainConfig(epochs=_EPOCHS[data], d_model=512 if data == "multi-cluster" else 256)
@@ -110,7 +110,7 @@ def _shifted(recipe: Any, shift: int) -> Any:
 
 
 def network_seeds(count: int, draw: int, first: int = 0) -> list[int]:
-    """Return the seeds of the networks of a draw: `first` and those after it, for draw 0."""
+    """Return the seeds of the networks of a draw; for draw 0, `first` and the numbers after it."""
     return [first + draw * STEP + k for k in range(count)]
 
 
@@ -124,23 +124,23 @@ class Settings(Generic[O]):
     experiment: str
     scale: str
     data: tuple[str, ...]
-    recipes: tuple[AnyRecipe, ...]  #: of each of the data, in draw 0
-    training: Any  #: `TrainConfig` of every network, but for its seeds; on documents `CorpusTrainConfig`
-    seeds: int  #: networks for each target: their initial weights and orders of rows
-    options: O  #: the experiment's own
-    draws: int = 1  #: of the data
-    draw: int = 0  #: which of these draws the recipes and seeds are of
-    network: str = ""  #: ``module:function`` of one's own networks: ``make(data, seed)`` returns one
-    layers: tuple[str, ...] = ()  #: modules of one's own networks that are read
+    recipes: tuple[AnyRecipe, ...]  #: recipes of the data, in draw 0
+    training: Any  #: `TrainConfig` of every network, apart from seeds; for documents `CorpusTrainConfig`
+    seeds: int  #: number of networks for each target; they differ in initial weights and order of rows
+    options: O  #: options of the experiment
+    draws: int = 1  #: number of draws of the data
+    draw: int = 0  #: the draw that the recipes and seeds belong to
+    network: str = ""  #: ``module:function`` of the user's networks: ``make(data, seed)`` returns one
+    layers: tuple[str, ...] = ()  #: modules of the user's networks that are read
     store: str = ""  #: where the data are, if they are not made from the recipe
     digest: str = ""  #: of the targets in the store, and of the file that makes networks
-    #: which part of its grid is computed now; other parts can be added later, in the same directory
+    #: which part of the grid is computed now; other parts can be added later, in the same directory
     asked: tuple[str, ...] = ()
-    command: str = ""  #: what runs it
+    command: str = ""  #: the command that runs the study
 
     @property
     def recipe(self) -> AnyRecipe:
-        """The recipe, where there is one."""
+        """The recipe, for studies with a single one."""
         return self.recipes[0]
 
     @property
@@ -150,7 +150,7 @@ class Settings(Generic[O]):
 
     @property
     def of_networks(self) -> dict[str, Any]:
-        """What the networks of a draw are made from, as plain values: readers and methods are not among it."""
+        """The inputs that networks of a draw are made from, as plain values: without readers and methods."""
         values = self.to_dict()
         return {
             name: values[name] for name in ("percolab", "recipes", "training", "seeds", "draw", "network", "digest")
@@ -158,7 +158,7 @@ class Settings(Generic[O]):
 
     @property
     def prefix(self) -> str:
-        """What the names of the cells of this draw begin with."""
+        """The beginning of the names of this draw's cells."""
         return f"draw-{self.draw}/" if self.draw else ""
 
     def drawn(self, draw: int) -> Settings[O]:
@@ -166,9 +166,9 @@ class Settings(Generic[O]):
         return replace(self, recipes=tuple(redrawn(recipe, draw) for recipe in self.recipes), draw=draw)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return all but the number of draws and the part that is asked for, equal after a round trip through JSON.
+        """Return all settings but the number of draws and the part that is asked for, equal after a round trip by JSON.
 
-        More of the same study goes on where less of it ended.
+        A study can therefore be extended, by draws or parts, in the same directory.
         """
         values = {**asdict(self), "recipes": [recipe.to_dict() for recipe in self.recipes], "percolab": __version__}
         for name in ("draws", "asked", "command"):

@@ -1,4 +1,4 @@
-"""Sources of activations: any network, a function, arrays, or the raw input, all asked in one way.
+"""Sources of activations: any network, a function, arrays, or the raw input, all with one interface.
 
 A source gives one activation vector per row of a view: per point, or per position of a document.
 """
@@ -36,7 +36,7 @@ class Source(Protocol):
         """Return the layers that are read unless others are asked for."""
 
     def read(self, view: View, layers: Sequence[str], device: torch.device) -> dict[str, torch.Tensor]:
-        """Return (rows, width) activations by layer; what has no layers gives the same for all of them."""
+        """Return (rows, width) activations by layer; a source without layers gives the same for every name."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,11 +58,11 @@ class TorchSource:
         asked = {layer: _POSITION.fullmatch(layer) for layer in layers}
         names = {layer: match[1] if match else layer for layer, match in asked.items()}
         recorded = activations(self.model, view.inputs, list(dict.fromkeys(names.values())), device=device)
-        found = {}
+        by_layer = {}
         for layer, match in asked.items():
             values = recorded[names[layer]]
-            found[layer] = as_rows(values[:, int(match[2])] if match else values, view, layer)
-        return found
+            by_layer[layer] = as_rows(values[:, int(match[2])] if match else values, view, layer)
+        return by_layer
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,7 +88,7 @@ class ArraySource:
     """Activations that were recorded before: one array, or one per layer."""
 
     arrays: Mapping[str, Any]
-    documents: int | None = None  #: lexicon whose held-out documents they are of, where there are several
+    documents: int | None = None  #: lexicon of the held-out documents, where there are several
 
     def layers(self) -> list[str]:
         """Return the names of the layers."""
@@ -98,23 +98,23 @@ class ArraySource:
         """Return the arrays that are asked for."""
         if isinstance(view, DocumentView) and len(view.data.lexicons) > 1 and self.documents != view.factor:
             raise ValueError(
-                "a network must be a module or a function for a corpus of several lexicons, which have documents each, "
+                "a network must be a module or a function for a corpus of several lexicons, each with its documents, "
                 "got an array"
             )
-        found = {}
+        by_layer = {}
         for layer in layers:
             name = layer if layer in self.arrays else ""
             if name not in self.arrays:
                 raise ValueError(f"layers must be those of the arrays ({', '.join(self.arrays)}), got {layer!r}")
-            found[layer] = as_rows(on_device("activations", self.arrays[name], device, torch.float32), view, layer)
-        return found
+            by_layer[layer] = as_rows(on_device("activations", self.arrays[name], device, torch.float32), view, layer)
+        return by_layer
 
 
 @dataclass(frozen=True, eq=False)
 class Raw:
-    """The input itself; of documents, the decayed bag of tokens, 4 n T V bytes on the device."""
+    """The input itself; for documents, the decayed bag of tokens, which takes 4 n T V bytes on the device."""
 
-    #: whether inputs are in another order, drawn once: what is then read has nothing to do with the truth
+    #: whether inputs are in another order, drawn once: readings are then unrelated to the truth
     permuted: bool = False
 
     def layers(self) -> list[str]:
@@ -131,15 +131,15 @@ class Raw:
 
 @dataclass(frozen=True, eq=False)
 class Folder:
-    """Activations in a folder: ``.npy`` files, and ``manifest.json`` with a list of what each file is."""
+    """Activations in a folder: ``.npy`` files, and ``manifest.json``, which lists what each file contains."""
 
     path: Path
     entries: tuple[dict[str, Any], ...]
 
     def places(self, draw: int = 0) -> list[tuple[str, int | None, int]]:
         """Return role, factor and place in its list of every network of a draw."""
-        found = [(e["role"], e.get("factor"), e.get("seed", 0)) for e in self.entries if e.get("draw", 0) == draw]
-        return list(dict.fromkeys(found))
+        networks = [(e["role"], e.get("factor"), e.get("seed", 0)) for e in self.entries if e.get("draw", 0) == draw]
+        return list(dict.fromkeys(networks))
 
     @property
     def layers(self) -> list[str]:
@@ -148,13 +148,13 @@ class Folder:
 
     @property
     def digest(self) -> str:
-        """Sixteen hexadecimal digits that change with what is listed, and with the files' sizes and times."""
+        """Sixteen hexadecimal digits that change with the manifest's list, and with the files' sizes and times."""
         files = [(self.path / e["file"]).stat() for e in self.entries]
         known = [self.entries, [(file.st_size, file.st_mtime_ns) for file in files]]
         return hashlib.sha256(json.dumps(known, sort_keys=True).encode()).hexdigest()[:16]
 
     def networks(self, factor: int | None) -> dict[str, list[RecordedSource]]:
-        """Return the networks of the first draw by role: those of a factor, and those of none in particular."""
+        """Return the networks of the first draw by role: those of the factor, and those without a factor."""
         by_role: dict[str, list[RecordedSource]] = {}
         for role, on, seed in self.places():
             if on in (None, factor or 0):
@@ -164,7 +164,7 @@ class Folder:
     def source(
         self, role: str, factor: int | None, seed: int, draw: int = 0, documents: int | None = None
     ) -> ArraySource:
-        """Return the arrays of a network, by layer; those for the documents of a lexicon, if it is named."""
+        """Return the arrays of a network, by layer; those for the documents of a lexicon, if one is named."""
         wanted = {"role": role, "factor": factor, "seed": seed, "draw": draw, "documents": documents}
         usual = {"seed": 0, "draw": 0}
         files = {
@@ -192,7 +192,7 @@ class RecordedSource:
         return self.folder.layers
 
     def read(self, view: View, layers: Sequence[str], device: torch.device) -> dict[str, torch.Tensor]:
-        """Return the arrays for what the view has."""
+        """Return the arrays for the view's points or documents."""
         documents = view.factor if isinstance(view, DocumentView) else None
         source = self.folder.source(self.role, self.factor, self.seed, self.draw, documents)
         return source.read(view, layers, device)
@@ -242,7 +242,7 @@ def as_source(network: Any) -> Source:
 
 
 def as_rows(values: torch.Tensor, view: View, layer: str) -> torch.Tensor:
-    """Return activations as (rows, width), or say why they are not those of the view's inputs."""
+    """Return activations as (rows, width); raise if their shape does not fit the view's inputs."""
     wanted, shape = view.shape, tuple(values.shape)
     by_input = shape[:-1] == wanted or (len(wanted) > 1 and len(shape) == 2 and shape[0] == int(np.prod(wanted)))
     if by_input and shape[-1]:

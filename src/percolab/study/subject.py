@@ -1,8 +1,8 @@
-"""What is studied: the data of one draw, as networks and readers see it.
+"""The data of one draw, as networks and readers see them.
 
-A *view* is the data from the side of one hierarchy: what networks are given, which rows are learned from and which are
-scored. Points have one input for all their hierarchies. Documents have one input for each lexicon: held-out documents
-of that lexicon alone, whose rows are positions.
+A *view* is the data as one hierarchy sees them: the networks' inputs, the rows that readers are fitted on, and the rows
+that they are scored on. Points have one input for all their hierarchies. Documents have one input per lexicon: held-out
+documents of that lexicon alone, whose rows are positions.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ AnyData = AnyDataset | Corpus
 HELD_OUT = 1 << 40  #: Number of the first document that no network is trained on.
 N_DOCUMENTS = 2000
 FIT_SHARE = 0.8  #: Share of the documents that readers are fitted on; they are scored on the rest.
-LEAST_SPREAD = 1e-9  #: Range of a probability up to which it is constant.
+LEAST_SPREAD = 1e-9  #: A probability with a range up to this is constant.
 
 
 @dataclass(frozen=True)
 class Positions:
-    """Which positions of documents are read, and what is asked of them. Points have none of these options."""
+    """Which positions of documents are read, and which question is asked of them. Points have none of these options."""
 
-    truth: str = "believed"  #: by which truth, as for `percolab.features.score`: "believed" or "true"
-    about: str = "context"  #: about the context or the token of a position
-    #: positions with at least this many others of their segment, which begins with a fresh context, before them
+    truth: str = "believed"  #: the truth, as for `percolab.features.score`: "believed" or "true"
+    about: str = "context"  #: whether the question is about a position's context or its token
+    #: fewest positions before a position in its segment; a segment begins with a fresh context
     since: int = 0
 
     def __post_init__(self) -> None:
@@ -53,7 +53,7 @@ EVERY = Positions()
 
 @dataclass(frozen=True, eq=False)
 class PointView:
-    """Points, from the side of one hierarchy."""
+    """Points, as one hierarchy sees them."""
 
     data: AnyDataset
     factor: int
@@ -62,7 +62,7 @@ class PointView:
 
     @property
     def inputs(self) -> Any:
-        """(n, d) what networks are given."""
+        """(n, d) the networks' inputs."""
         return self.data.X
 
     @property
@@ -72,11 +72,11 @@ class PointView:
 
     @cached_property
     def truth(self) -> Truth:
-        """The hierarchy, and the row of it that each sample has."""
+        """The hierarchy, and the row of each sample in it."""
         return truth(self.data, self.factor)
 
     def labels(self, asked: Positions = EVERY) -> Labels:
-        """Return what the judge asks: which latents each row is in."""
+        """Return the truth that readers are scored against: the latents that each row is in."""
         self.rows(asked)
         return by_row(self.truth.forest, self.truth.rows)
 
@@ -127,7 +127,7 @@ class DocumentView:
 
     @cached_property
     def beliefs(self) -> Beliefs:
-        """What can be known at each position."""
+        """The exact beliefs at each position."""
         return self.data.beliefs(self.documents.tokens)
 
     @cached_property
@@ -139,7 +139,7 @@ class DocumentView:
         return contexts[varies], inside[:, varies]
 
     def labels(self, asked: Positions = EVERY) -> Labels:
-        """Return what the judge asks: which contexts each position is in."""
+        """Return the truth that readers are scored against: the contexts that each position is in."""
         judged = Asked(self.documents, asked.about, asked.truth)
         return find_labels(self.data, self.factor, None, self.documents.tokens.size, judged)
 
@@ -154,13 +154,13 @@ class DocumentView:
         return train, test
 
     def raw(self, order: Ints) -> Any:
-        """Return the input of these documents as a representation: decayed bags of tokens, made when indexed."""
+        """Return the documents' input as a representation: decayed bags of tokens, made when indexed."""
         return _Bags(self.data, self.documents.tokens[order])
 
 
 @dataclass(frozen=True, eq=False)
 class _Bags:
-    """Decayed bags of tokens (n, T, V), made as documents are asked for: all at once take 4 n T V bytes."""
+    """Decayed bags of tokens (n, T, V), made on demand: all of them take 4 n T V bytes."""
 
     corpus: Corpus
     tokens: NDArray[np.int32]
@@ -187,7 +187,7 @@ def n_factors(data: AnyData | AnyRecipe) -> int:
 
 
 def views(data: AnyData, rows: Split | int | None = None) -> list[View]:
-    """Return the data from the side of each of its hierarchies.
+    """Return the data as each of its hierarchies sees them.
 
     Parameters
     ----------

@@ -1,1 +1,1 @@
-"""What predicts y: the paper's network, its scores, its activations, what it does without some; and baselines."""
+"""Predictors of y: the paper's network, its scores and activations, its loss under replaced activations; baselines."""

@@ -1,4 +1,4 @@
-"""Activations: what modules of a network give for every point or position; and the loss where they are replaced."""
+"""Activations: outputs of a network's modules for every point or position; and the loss where they are replaced."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from percolab.nn.networks.model import ResidualMLP, check_fits, evaluating, pred
 from percolab.nn.networks.objective import objective
 from percolab.nn.networks.transformer import Transformer, check_tokens
 
-RAW = "raw"  #: Name of the representation that is the input itself.
-POSITIONS = 1 << 14  #: Points, or positions of documents, of one forward pass.
-PARTS = {"": "residual stream", "hidden": "hidden", "delta": "update"}  #: Parts of a block in words.
+RAW = "raw"  #: Name of the input itself as a representation.
+POSITIONS = 1 << 14  #: Points, or positions of documents, per forward pass.
+PARTS = {"": "residual stream", "hidden": "hidden", "delta": "update"}  #: Names of the parts of a block.
 
 
 def representations(model: nn.Module) -> list[str]:
@@ -43,7 +43,7 @@ def activations(
     """Return the outputs of named modules for every row of X, in one pass, as float32 tensors of the outputs' shapes.
 
     A layer of an MLP gives (n, width). A layer of a transformer, for tokens (n, T), gives (n, T, width): positions are
-    kept. A module that returns a tuple is read by the tuple's first element, as attention and recurrent layers put
+    kept. For a module that returns a tuple, the tuple's first element is returned: attention and recurrent layers put
     their output there.
 
     Parameters
@@ -111,7 +111,7 @@ def _store(name: str, outputs: dict[str, torch.Tensor]) -> Any:
 
 
 def _run(model: nn.Module, part: torch.Tensor) -> None:
-    """Run the model; torch's complaint about an input that does not fit becomes one line."""
+    """Run the model; an exception of torch about an input that does not fit becomes one line."""
     try:
         model(part)
     except torch.OutOfMemoryError:
@@ -132,7 +132,7 @@ def _rows(name: str, output: torch.Tensor | None, n: int) -> torch.Tensor:
 
 
 def label(name: str) -> str:
-    """Return a representation's name in words: block 0 is the first."""
+    """Return the name of a representation for readers: block 0 is the first."""
     if name == RAW:
         return "raw input"
     if name == "input":
@@ -145,20 +145,20 @@ def label(name: str) -> str:
 
 # ---------------------------------------------------------------------- activations replaced
 #
-# What a network loses when a layer's activations are replaced by what a method makes of them.
+# The loss of a network when a method's reconstructions replace the activations of a layer.
 
 
 @dataclass(frozen=True)
 class LossRecovered:
-    """The network's own loss, mean squared error or cross-entropy, with a layer as it is and replaced."""
+    """The network's own loss, mean squared error or cross-entropy, with a layer unchanged and replaced."""
 
-    loss: float  #: as it is
-    replaced: float  #: by reconstructions
-    ablated: float  #: by the mean of the activations, the same on every row
+    loss: float  #: with the layer unchanged
+    replaced: float  #: with the layer replaced by reconstructions
+    ablated: float  #: with the layer replaced by its mean activation on every row
 
     @property
     def share(self) -> float:
-        """Share of what the mean loses that reconstructions keep; NaN where the mean loses nothing."""
+        """Share of the loss that the mean adds and reconstructions avoid; NaN where the mean adds none."""
         lost = self.ablated - self.loss
         return (self.ablated - self.replaced) / lost if lost > 0 else float("nan")
 
@@ -173,7 +173,7 @@ def loss_recovered(
     batch_size: int = 1 << 14,
     device: Device = "auto",
 ) -> LossRecovered:
-    """Return the loss of a network on some rows: as it is, and with one module's output replaced.
+    """Return the loss of a network on some rows: unchanged, and with one module's output replaced.
 
     Parameters
     ----------
@@ -182,11 +182,11 @@ def loss_recovered(
     X
         (n, d) points.
     y
-        (n,) what the network was trained for.
+        (n,) the targets that the network was trained for.
     name
         The module, as in ``model.named_modules()``, or ``"raw"`` for X itself.
     reconstructions
-        (n, width) what its output is replaced by.
+        (n, width) the replacement of the module's output.
     batch_size
         Rows of a forward pass.
     device
@@ -215,7 +215,7 @@ def loss_recovered(
 
 @contextmanager
 def replaced(model: nn.Module, name: str, values: torch.Tensor | None) -> Iterator[None]:
-    """Replace the output of a module by values, the next rows of them in every pass; None replaces nothing."""
+    """Replace the output of a module by values, whose next rows are used in every pass; None replaces nothing."""
     if values is None:
         yield
         return

@@ -1,8 +1,8 @@
 """Baselines of the paper's Table 1: the mean, ridge regression, and the nearest other point.
 
-All bonds have one length, so the nearest other points of a point, along its bonds, tie, and the last bits of a distance
-would choose among them, which differ from one processor to another. So *tied* is defined here, with a tolerance, and
-the error is the mean over those tied.
+All bonds have the same length, so the nearest other points of a point, along its bonds, tie. Rounding would choose
+among them, and rounding differs between processors. Therefore a tie is defined here with a tolerance, and the error is
+the mean over tied points.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from percolab.worlds.superposed import AnyDataset
 RIDGE_ALPHA = 1.0
 LOGISTIC_STEPS = 200
 DISTANCE_BYTES = {"cpu": 1 << 28, "cuda": 1 << 31}  #: Memory for one block of distances.
-#: Points are as near as the nearest up to this share of its distance: far above rounding, far below other distances.
+#: Points tie if they are as near as the nearest up to this share: far above rounding, far below other distances.
 TIED = 1e-6
 
 
@@ -38,9 +38,9 @@ TIED = 1e-6
 class Neighbours:
     """The nearest other points of every point."""
 
-    nearest: Ints  #: (n,) the one at the least distance as computed, the lowest row if several are; rounding chooses it
-    row: Ints  #: (k,) the rows, increasing, each as often as it has nearest other points
-    neighbour: Ints  #: (k,) those points: all whose distance is the least one up to a relative 1e-6
+    nearest: Ints  #: (n,) the point at the least computed distance, the lowest row among equals; rounding matters
+    row: Ints  #: (k,) rows in increasing order, each repeated for every nearest other point
+    neighbour: Ints  #: (k,) these nearest points: all at the least distance up to a relative 1e-6
 
     def mean(self, values: Floats) -> Floats:
         """Return the mean over each row's nearest other points of (k,) values, one for each pair."""
@@ -79,7 +79,7 @@ def baselines(
     split
         Training and test rows; None takes those of `split_rows`.
     device
-        Where neighbours are looked for.
+        Device that searches for neighbours.
     progress
         True shows a bar; a function is called with ("neighbours", rows done, rows in all).
     """
@@ -87,7 +87,7 @@ def baselines(
     X = on_device("X", dataset.X, torch.device("cpu"), torch.float64).numpy()
     if split is None:
         split = split_rows(dataset, seed)
-    # By birth, as the release has them: of equal distances the lowest row wins, which in leaf order would favour
+    # In order of birth, as in the release: among equal distances the lowest row wins, which in leaf order would favour
     # distant relatives.
     order = dataset.release_order
     with shown(progress) as tell:
@@ -132,7 +132,7 @@ def _of_labels(X: Floats, y: Ints, split: Split, order: Ints, nearest: Neighbour
 
 
 def _neighbour_labels(y: Ints, nearest: Neighbours) -> dict[str, LabelScore]:
-    """Score nearest other points; only the probability of a row's own label matters."""
+    """Score nearest other points; only the probability given to each row's label matters."""
     frequency = np.bincount(y)[y] / y.size
     tied = np.bincount(nearest.row, minlength=y.size)
     right = nearest.mean((y[nearest.row] == y[nearest.neighbour]).astype(np.float64))
@@ -151,13 +151,13 @@ def _neighbour_labels(y: Ints, nearest: Neighbours) -> dict[str, LabelScore]:
 def nearest_neighbours(X: torch.Tensor, *, block_bytes: int | None = None, progress: Progress = silent) -> Ints:
     """Return the row of the nearest other point of every point, in O(n² d) time and bounded memory.
 
-    Of points at equal distance, as computed, the lowest row is taken. Along bonds all distances are equal but for
+    Among points at equal computed distance, the lowest row is taken. Along bonds all distances are equal except for
     rounding: see `neighbours`.
 
     Parameters
     ----------
     X
-        (n, d), on the device that is to do the work.
+        (n, d), on the device that computes.
     block_bytes
         Memory for one block of distances.
     progress
@@ -168,7 +168,7 @@ def nearest_neighbours(X: torch.Tensor, *, block_bytes: int | None = None, progr
 
 
 def neighbours(X: torch.Tensor, *, block_bytes: int | None = None, progress: Progress = silent) -> Neighbours:
-    """Return the nearest other points of every point, all that tie; see `nearest_neighbours` for the parameters."""
+    """Return all tied nearest other points of every point; see `nearest_neighbours` for the parameters."""
     nearest, row, neighbour = [], [], []
     for lo, distance in _distances(X, block_bytes, progress):
         least, at = distance.min(1, keepdim=True)
@@ -180,13 +180,13 @@ def neighbours(X: torch.Tensor, *, block_bytes: int | None = None, progress: Pro
 
 
 def _rounding(X: torch.Tensor) -> float:
-    """Return what rounding may do to a squared distance: it decides where points coincide, and nowhere else."""
+    """Return a bound on the rounding error of a squared distance: it matters only where points coincide."""
     centred = X.double() - X.double().mean(0)
     return 64 * torch.finfo(torch.float64).eps * float((centred * centred).sum(1).max())
 
 
 def _distances(X: torch.Tensor, block_bytes: int | None, progress: Progress) -> Iterator[tuple[int, torch.Tensor]]:
-    """Yield squared distances (rows, n) of some rows to all, infinite to themselves, with the first of the rows.
+    """Yield squared distances (rows, n) of a block of rows to all rows, infinite to themselves, and its first row.
 
     By matrix products, in float64 on centred data: float32, let alone TF32, would let the rounding of large squares
     choose between near and nearest. A block is overwritten by the next one.

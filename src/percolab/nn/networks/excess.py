@@ -1,4 +1,4 @@
-"""How far a network's loss on documents is above the floor, which no predictor is below on average."""
+"""The excess of a network's loss on documents over the floor: no predictor is below the floor on average."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ class DocumentScore:
     """How well a network predicts the tokens of some documents, in nats: means over positions 1 to T - 1."""
 
     loss: float  #: -log of the probability that the network gives to the token
-    floor: float  #: -log of its probability given the tokens before, by the exact filter
+    floor: float  #: -log of the exact probability of the token, given the tokens before it
     excess: float  #: loss - floor; in expectation the divergence of the network's predictions from the exact ones
-    by_position: pandas.DataFrame = field(repr=False)  #: the same three, one row per position
-    #: the same three by the size of the context that the token was drawn from: `size` to 2 · `size` - 1 tokens
+    by_position: pandas.DataFrame = field(repr=False)  #: loss, floor and excess, one row per position
+    #: loss, floor and excess by the size of the token's context: `size` to 2 · `size` - 1 tokens
     by_size: pandas.DataFrame = field(repr=False)
 
 
@@ -41,16 +41,16 @@ def excess(
     count: int = CorpusTrainConfig.held_out,
     device: Device = "auto",
 ) -> DocumentScore:
-    """Return a network's loss on documents of a corpus beside the floor.
+    """Return a network's loss on documents of a corpus, with the floor and the excess.
 
     Parameters
     ----------
     model
         A module that maps tokens (n, T) to logits (n, T, V) of the token after each.
     corpus
-        Where the documents come from; it need not be the one that the network was trained on.
+        The corpus of the documents; the network may have been trained on another.
     first
-        Number of the first document; those from 2^40 on are held out from training.
+        Number of the first document; documents from number 2^40 on are held out from training.
     count
         Number of documents.
     device
@@ -82,14 +82,14 @@ def excess(
 def kl(exact: Any, logits: torch.Tensor) -> torch.Tensor:
     """Return KL(exact ‖ softmax(logits)) in nats, at every position, in double precision.
 
-    0 is a network that predicts as well as can be. The mean over positions is what `excess` estimates from losses.
+    0 is a network that predicts as well as possible. `excess` estimates the mean over positions from losses.
 
     Parameters
     ----------
     exact
         (…, V) probabilities, such as ``corpus.predict(tokens, every=True)``.
     logits
-        (…, V) what a network gives for the same tokens, as it is or under interventions.
+        (…, V) output of a network for the same tokens, unchanged or under interventions.
 
     Examples
     --------

@@ -17,7 +17,7 @@ from percolab.ground.validation import check_integer
 
 @contextmanager
 def seeded(seed: int | None) -> Iterator[None]:
-    """Draw weights from a seed, on the CPU whatever the device; leave torch's generators as they are.
+    """Draw weights from a seed, on the CPU for any device; leave torch's generators unchanged.
 
     None draws from the global generator.
     """
@@ -28,10 +28,10 @@ def seeded(seed: int | None) -> Iterator[None]:
 
 
 class Block(nn.Module):
-    """x + W2 relu(W1 x + b1) + b2, with W1 widening by the expansion factor; or another function than the ReLU.
+    """x + W2 relu(W1 x + b1) + b2, with W1 widening by the expansion factor; another activation can replace the ReLU.
 
-    The ReLU is a module of its own, `hidden`, so that its output can be asked for by name, and so is `delta`, which
-    outputs what the block adds.
+    The activation is a separate module, `hidden`, so that its output can be read by name; so is `delta`, whose output
+    is the sum that the block adds.
     """
 
     def __init__(self, d_model: int, expansion: int, activation: Callable[[], nn.Module]) -> None:
@@ -60,7 +60,7 @@ class ResidualMLP(nn.Module):
     expansion
         Width of the hidden layer of a block, in units of d_model.
     seed
-        Seed of the initial weights; torch's global generator is left as it is. None uses the global generator.
+        Seed of the initial weights; torch's global generator stays unchanged. None uses the global generator.
     outputs
         None gives one number per point; C gives the logits of C classes.
     activation
@@ -101,14 +101,14 @@ class ResidualMLP(nn.Module):
 
 
 def predict(model: nn.Module, X: torch.Tensor, batch_size: int = 1 << 14) -> torch.Tensor:
-    """Return what a model gives for points (…, n, d), without gradients, in batches: (…, n), or (…, n, C)."""
+    """Return a model's output for points (…, n, d), without gradients, in batches: (…, n), or (…, n, C)."""
     with evaluating(model):
         return torch.cat([shaped(model(part), part) for part in X.split(batch_size, X.ndim - 2)], X.ndim - 2)
 
 
 @contextmanager
 def evaluating(model: nn.Module) -> Iterator[None]:
-    """Run a model in evaluation mode and without gradients; leave it in the mode that it was in."""
+    """Run a model in evaluation mode and without gradients; restore its mode afterwards."""
     was_training = model.training
     model.eval()
     try:
@@ -119,7 +119,7 @@ def evaluating(model: nn.Module) -> Iterator[None]:
 
 
 def shaped(output: torch.Tensor, points: torch.Tensor) -> torch.Tensor:
-    """Return a model's output for points (…, n, d) without the trailing 1 of those that give one number as a column."""
+    """Return a model's output for points (…, n, d), without the trailing 1 if each point has one number as a column."""
     return output.squeeze(-1) if output.shape == (*points.shape[:-1], 1) else output
 
 
@@ -153,17 +153,17 @@ def predictor(model: nn.Module) -> Callable[[NDArray[Any]], NDArray[Any]]:
 
 # ---------------------------------------------------------------------- several networks as one
 #
-# Several networks of one shape as one: their weights stacked, their products batched.
-# A step of one small network leaves most of a GPU idle, and most of its time is the launching of kernels; stacked, E
-# networks launch as many as one. They share nothing else: each has its own weights, rows and optimiser state, and the
-# gradient of the summed loss with respect to a member's weights is the gradient of its own loss. Only the paper's
-# networks are stacked; networks of other kinds stay as they are and compute one after another.
+# Several networks of one shape as one module: their weights stacked, their products batched. A step of one small
+# network leaves most of a GPU idle, since most of its time goes to launching kernels; E stacked networks launch as many
+# kernels as one. They share nothing else: each has its own weights, rows and optimiser state, and the gradient of the
+# summed loss with respect to a member's weights is the gradient of the member's loss. Only the paper's networks are
+# stacked; networks of other kinds compute one after another.
 
 
 class StackedLinear(nn.Module):
     """x W^T + b for each of E members: (E, n, in) to (E, n, out).
 
-    Weights are kept as W^T, (E, in, out): their gradient then comes out in their own layout, as the optimiser wants it.
+    Weights are kept as W^T, (E, in, out): their gradient then has the same layout, as the optimiser needs it.
     """
 
     def __init__(self, members: Sequence[nn.Linear]) -> None:
@@ -190,17 +190,17 @@ class Members(nn.Module):
 
 
 def joined(members: Sequence[nn.Module]) -> nn.Module:
-    """Return one module of all members: itself if it is one, a stack of the paper's networks, others side by side."""
+    """Return one module of all members: a single one unchanged, the paper's networks stacked, others side by side."""
     if len(members) == 1:
         return members[0]
     return stack(members) if all(type(member) is ResidualMLP for member in members) else Members(members)
 
 
 def stack(members: Sequence[nn.Module]) -> nn.Module:
-    """Return a module that maps (E, n, d) as the members map (n, d) each; weights are copied.
+    """Return a module that maps (E, n, d) as each member maps (n, d); weights are copied.
 
-    Members have the same layers: linear ones with a bias, and others that act on each number alone. The weights have
-    the members' names, and one dimension more; see `member`.
+    Members have the same layers: linear ones with a bias, and elementwise ones. The weights have the members' names and
+    one more dimension; see `member_weights`.
     """
     stacked = copy.deepcopy(members[0])
     for name, layer in members[0].named_modules():

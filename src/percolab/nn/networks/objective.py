@@ -1,4 +1,4 @@
-"""What a network is trained for and scored by: numbers by their squared error, labels by their cross-entropy."""
+"""Objectives of training and scores of predictions: squared error for numbers, cross-entropy for labels."""
 
 from __future__ import annotations
 
@@ -17,32 +17,32 @@ _WORDS = {"r2": "R²", "mse": "MSE", "log_loss": "log loss"}
 
 
 def in_words(score: str) -> str:
-    """Return the name of a score in words."""
+    """Return the name of a score for readers."""
     return _WORDS.get(score, score)
 
 
 class Numbers:
     """One number per point, by mean squared error."""
 
-    #: numbers that a network gives per point; None is one number, without a dimension of its own
+    #: numbers that a network gives per point; None is one number, without a dimension for it
     outputs: int | None = None
-    dtype = torch.float32  #: of the target on the device
+    dtype = torch.float32  #: dtype of the target on the device
     n_measures = 1
-    measure_name = "r2"  #: the score that progress shows, as its field is called
+    measure_name = "r2"  #: field of the score that progress shows
 
     def loss(self, output: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
         """Return the mean squared error over rows (…, n) of each member (…)."""
         return functional.mse_loss(output, target, reduction="none").mean(-1)
 
     def measures(self, output: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
-        """Return (…, n_measures), the first the loss."""
+        """Return (…, n_measures) measures, the loss first."""
         return self.loss(output, target)[..., None]
 
     def columns(self, losses: NDArray[np.float64], train: Any, validation: Any) -> pandas.DataFrame:
         """Return the columns of a history: losses and R² of training and validation rows.
 
-        They are made from training loss and measures (epochs, 1 + n_measures), and the targets of these rows; the last
-        column is what progress shows.
+        The columns come from training loss and measures (epochs, 1 + n_measures), and the targets of these rows.
+        Progress shows the last column.
         """
         history: dict[str, Any] = {}
         for i, (name, target) in enumerate((("train", train), ("validation", validation))):
@@ -77,7 +77,7 @@ class Labels:
         return torch.stack([self.loss(output, target), accuracy], -1)
 
     def columns(self, losses: NDArray[np.float64], train: Any, validation: Any) -> pandas.DataFrame:
-        """Return losses of training and validation rows and the latter's accuracy."""
+        """Return losses of training and validation rows, and the accuracy on validation rows."""
         return pandas.DataFrame(
             dict(zip(("train_loss", "validation_loss", "validation_accuracy"), losses.T, strict=True))
         )
@@ -87,12 +87,12 @@ class Labels:
         return label_score(target.cpu(), output.double().log_softmax(-1).cpu())
 
 
-#: A loss, what is measured beside it on the validation rows, and the score of a finished run.
+#: A loss, the measures on the validation rows, and the score of a finished run.
 Objective = Numbers | Labels
 
 
 def objective(y: NDArray[Any]) -> Objective:
-    """Return the objective that the type of y asks for: integers are labels, from 0; other numbers are numbers."""
+    """Return the objective for the type of y: integers are labels, from 0; other types are numbers."""
     if y.dtype.kind not in "biu":
         return Numbers()
     if y.size and y.min() < 0:
@@ -107,7 +107,7 @@ def objective(y: NDArray[Any]) -> Objective:
 
 @dataclass(frozen=True)
 class RegressionScore:
-    """How well a prediction of numbers does on some rows."""
+    """Score of a prediction of numbers on some rows."""
 
     r2: float  #: 1 - MSE / variance of the targets of these rows; NaN where they are all equal
     mse: float  #: mean squared error
@@ -115,9 +115,9 @@ class RegressionScore:
 
 @dataclass(frozen=True)
 class LabelScore:
-    """How well a prediction of labels does on some rows."""
+    """Score of a prediction of labels on some rows."""
 
-    accuracy: float  #: share of the rows whose most probable label is theirs
+    accuracy: float  #: share of rows whose most probable label is the true one
     log_loss: float  #: mean of -log of the probability given to a row's label, in nats
 
 
@@ -134,10 +134,10 @@ def label_score(label: Any, log_probability: Any) -> LabelScore:
     Among classes of equal probability the lowest counts as predicted.
     """
     labels, logs = np.asarray(label, np.int64), np.asarray(log_probability, np.float64)
-    given = logs[np.arange(labels.size), labels]
-    return LabelScore(float(np.mean(logs.argmax(1) == labels)), float(-given.mean()))
+    of_label = logs[np.arange(labels.size), labels]
+    return LabelScore(float(np.mean(logs.argmax(1) == labels)), float(-of_label.mean()))
 
 
 def r_squared(mse: float, variance: float) -> float:
-    """Return R² of a mean squared error known already; NaN where the target is constant."""
+    """Return R² from a mean squared error; NaN where the target is constant."""
     return 1 - mse / variance if variance > 0 else math.nan

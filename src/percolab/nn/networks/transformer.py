@@ -16,7 +16,7 @@ STD = 0.02  #: Standard deviation of initial weights, as in GPT-2.
 
 
 def check_tokens(name: str, tokens: torch.Tensor, n_tokens: int) -> None:
-    """Raise unless all tokens have an id from 0 to n_tokens - 1; a GPU does not survive one that has not."""
+    """Raise unless all tokens are from 0 to n_tokens - 1: on a GPU, another token would end the process's use of it."""
     for extreme in torch.aminmax(tokens):
         if not 0 <= int(extreme) < n_tokens:
             raise ValueError(f"{name} must be tokens from 0 to {n_tokens - 1}, got {int(extreme)}")
@@ -50,7 +50,7 @@ class Attention(nn.Module):
         self.write = nn.Linear(d_model, d_model)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Return what attention adds to the residual stream (n, T, d_model)."""
+        """Return the update of the residual stream by attention (n, T, d_model)."""
         query, key, value = self.read(x).unflatten(-1, (3, self.n_heads, -1)).transpose(1, 3).unbind(2)
         mixed = functional.scaled_dot_product_attention(query, key, value, is_causal=True)
         return self.write(mixed.transpose(1, 2).flatten(2))
@@ -59,7 +59,7 @@ class Attention(nn.Module):
 class TransformerBlock(nn.Module):
     """x + a + m, with a = attention(norm(x)) and m = W2 gelu(W1 norm(x + a)).
 
-    As in the blocks of a `ResidualMLP`, `hidden` outputs the hidden layer and `delta` what the block adds, a + m.
+    As in the blocks of a `ResidualMLP`, `hidden` outputs the hidden layer and `delta` the block's update, a + m.
     """
 
     def __init__(self, d_model: int, n_heads: int, expansion: int) -> None:
@@ -99,12 +99,12 @@ class Transformer(nn.Module):
     n_blocks
         Number of blocks.
     n_heads
-        Heads of attention; they divide d_model.
+        Number of attention heads; it divides d_model.
     expansion
         Width of the hidden layer of a block, in units of d_model.
     seed
-        Seed of the initial weights, the same on every device; torch's global generator is left as it is. None uses
-        the global generator.
+        Seed of the initial weights, the same on every device; torch's global generator stays unchanged. None uses the
+        global generator.
     """
 
     def __init__(
@@ -174,7 +174,7 @@ class Transformer(nn.Module):
         return bridge
 
     def _lens_weights(self) -> dict[str, torch.Tensor]:
-        """Return the weights by TransformerLens' names, with queries, keys and values apart."""
+        """Return the weights by TransformerLens' names, with separate queries, keys and values."""
         layers: dict[str, Any] = {
             "embed": self.input.tokens, "pos_embed": self.input.positions, "ln_final": self.norm,
             "unembed": self.output,

@@ -1,1 +1,1 @@
-"""Linear probes of activations: what they are asked for, how they are fitted and scored, and their controls."""
+"""Linear probes of activations: their targets, how they are fitted and scored, and their controls."""

@@ -1,11 +1,11 @@
 """Controls of the probes, over kinds of networks: untrained ones, random features, fresh values, permuted targets.
 
-Every number about a trained network stands beside the same number for these, with its interval over seeds.
+Every number for trained networks is reported with the same number for these controls, with its interval over seeds.
 
-A positive control says what held-out subtrees can detect. If these probes read nothing, this means something
-only if they would have read a signal that is present. So activations get a planted one: for each depth a direction,
-along which a sample moves by s times z, with z the value of its latent at that depth and s in units of the standard
-deviation of the activations along the direction.
+A positive control shows which signals held-out subtrees can detect: probes that read nothing are informative only if
+they would have read a signal that is present. So a signal is planted in activations: for each depth there is a
+direction along which a sample moves by s times z, with z the value of its latent at that depth and s in units of the
+standard deviation of the activations along the direction.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ from percolab.nn.probing.prober import Prober
 from percolab.worlds.superposed import AnyDataset, truth
 
 TRAINED, UNTRAINED, RANDOM = "trained", "untrained", "random"
-#: Kinds of what is probed, each with one or several members: the input itself, random features, networks.
+#: Kinds of representations, each with one or several members: the input itself, random features, networks.
 NETWORK_KINDS = (RAW, RANDOM, UNTRAINED, TRAINED)
 ByKind = Mapping[str, Sequence[ProbeErrors]]  #: By kind, the errors of its members under one protocol.
 STRENGTHS = (0.1, 0.2, 0.5, 1.0, 2.0)
-CHANCE = 0.05  #: How often a signal is found where there is none.
+CHANCE = 0.05  #: Probability that a signal is found where there is none.
 N_DEPTHS = 5  #: Most depths that signals are planted at: they share the width of the activations.
 
 
 def _series(by_kind: ByKind) -> Iterator[tuple[str, Sequence[ProbeErrors], str]]:
-    """Yield the kinds that there are, their members, and every representation of them."""
+    """Yield every kind that is present, its members, and each of their representations."""
     for kind in NETWORK_KINDS:
         members = by_kind.get(kind, ())
         for name in members[0].squared if members else ():
@@ -48,12 +48,12 @@ def _series(by_kind: ByKind) -> Iterator[tuple[str, Sequence[ProbeErrors], str]]
 
 
 def relative_errors(members: Sequence[ProbeErrors], name: str, target: str) -> Floats:
-    """Return (members,) errors over those of the training mean: median over depths, mean over draws."""
+    """Return (members,) errors relative to that of the training mean: median over depths, mean over draws."""
     return np.array([errors.typical(name, target) for errors in members])
 
 
 def over_draws(members: Sequence[ProbeErrors], name: str, target: str) -> Estimate:
-    """Return the mean of relative errors over draws, and the interval that holds 95% of them; means over members."""
+    """Return the mean of relative errors over draws, and the interval with 95% of the draws; averaged over members."""
     values = np.mean([np.nanmedian(errors.relative(name, target), axis=1) for errors in members], 0)
     return central(values, len(members))
 
@@ -61,8 +61,8 @@ def over_draws(members: Sequence[ProbeErrors], name: str, target: str) -> Estima
 def table(by_kind: ByKind, targets: Sequence[str]) -> list[dict[str, Any]]:
     """Return the relative error of every representation of every kind: mean over members, with its interval.
 
-    A row for each kind and representation: ``n``, how many members; by target the mean and its 95% interval, over
-    members for true values and over draws for fresh and permuted ones. For trained networks ``over_untrained`` is
+    One row for each kind and representation: ``n``, the number of members; by target the mean and its 95% interval,
+    over members for true values and over draws for fresh and permuted ones. For trained networks ``over_untrained`` is
     the ratio to the same networks before training, by target.
     """
     rows = []
@@ -105,10 +105,10 @@ def permuted(by_kind: ByKind) -> dict[str, float]:
 
 
 def held_out(by_kind: ByKind) -> list[dict[str, Any]]:
-    """Return, by kind and representation, whether z is read off latents never seen: error, fresh values, p.
+    """Return, by kind and representation, whether z can be read for unseen latents: error, fresh values, p.
 
-    The error is the sum over latents of MSE over that of the training mean, mean over networks. ``p`` is the share of
-    fresh draws that do at least as well, the true values counted among them.
+    The error is the summed MSE over latents divided by that of the training mean, averaged over networks. ``p`` is the
+    share of fresh draws with an error at most as large, counting the true values as one of them.
     """
     rows = []
     for kind, members, name in _series(by_kind):
@@ -124,7 +124,7 @@ def held_out(by_kind: ByKind) -> list[dict[str, Any]]:
 
 
 def pooled(errors: ProbeErrors, name: str) -> Floats:
-    """Return (1 + draws,) relative errors of z and of its fresh draws, each latent counting alike."""
+    """Return (1 + draws,) relative errors of z and of its fresh draws; every latent has the same weight."""
     k = errors.at("z") + errors.at("z_redrawn")
     return errors.mse(name)[:, k].sum(0) / errors.baseline[:, k].sum(0)
 
@@ -189,8 +189,8 @@ def planted_power(
 ) -> dict[str, Any]:
     """Return how often a planted signal is found on held-out subtrees, by its strength; see `power_curve`.
 
-    For every draw of fresh values they are planted and probed for; the other draws, which are not planted, tell what
-    probes find where there is nothing. Depths are some of the configuration's.
+    Each draw of fresh values is planted and probed for; the other draws, which are not planted, show what probes find
+    by chance. The depths are some of the configuration's depths.
     """
     most = min(N_DEPTHS, max(1, A.shape[1] // 2))
     depths = config.depths[:: -(-len(config.depths) // most)]
@@ -218,7 +218,7 @@ def planted_power(
 
 
 def power_curve(planted: Mapping[float, Floats], null: Floats) -> dict[str, Any]:
-    """Return how often planted signals are found, by strength: below a threshold that 5% are below without a signal.
+    """Return how often planted signals are found, by strength: their error is below the 5% quantile of the null.
 
     Parameters
     ----------

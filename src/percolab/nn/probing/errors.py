@@ -1,4 +1,4 @@
-"""Errors of probes by latent, as arrays: what figures, findings and tables are made from."""
+"""Errors of probes by latent, as arrays: the source of figures, findings and tables."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from percolab.ground.arrays import Floats, Ints
 from percolab.model.forest import Forest
 from percolab.nn.probing.probed_latents import LATENT_TARGETS, TARGETS, Column
 
-#: Latents that the mean alone predicts better than this are left out: their target is all but constant.
+#: Latents whose error under the training mean is below this are left out: their target is nearly constant.
 LEAST_BASELINE = 1e-4
 LEAST_SPREAD = 1e-9  #: Variance, as a share of the mean square, up to which a target is constant.
 
@@ -59,9 +59,9 @@ class ProbeErrors:
         return sums
 
     def relative(self, name: str, target: str) -> Floats:
-        """Return (draws, J) errors over those of the training mean, by depth; NaN where it predicts all but exactly.
+        """Return (draws, J) errors relative to the training mean, by depth; NaN where the mean is almost exact.
 
-        At a depth where all training lines have one target a probe can only give it back: NaN too.
+        Also NaN at a depth where all training lines have the same target, which a probe can only return.
         """
         k = self.at(target)
         with np.errstate(invalid="ignore", divide="ignore"):
@@ -72,7 +72,7 @@ class ProbeErrors:
         return ratio.T
 
     def typical(self, name: str, target: str) -> float:
-        """Return the relative error of a target, median over depths, mean over draws; NaN where no depth has one."""
+        """Return the relative error of a target, median over depths, mean over draws; NaN if no depth has a value."""
         ratio = self.relative(name, target)
         known = ratio[~np.isnan(ratio).all(1)]
         return float(np.mean(np.nanmedian(known, axis=1))) if len(known) else float("nan")
@@ -86,7 +86,7 @@ class ProbeErrors:
         return np.where(spread > LEAST_SPREAD * np.maximum(squares, 1), 1 - ratio, np.nan)
 
     def latent_columns(self, forest: Forest) -> dict[str, Any]:
-        """Return what tables say of every latent: depth, latent, s_latent, s_cluster, FOM, n_validation."""
+        """Return the columns of a table of latents: depth, latent, s_latent, s_cluster, FOM, n_validation."""
         return {
             "depth": self.depths[self.depth_index],
             "latent": self.latent,
@@ -97,7 +97,7 @@ class ProbeErrors:
         }
 
     def depth_columns(self) -> tuple[dict[str, Any], Callable[[Floats], Floats]]:
-        """Return what tables say of every depth that has latents, and what makes means by depth of sums by latent."""
+        """Return the columns of a table of depths that have latents, and a function from sums by latent to means."""
         n, count = self.by_depth(self.n), self.by_depth(np.ones(self.latent.size))
         there = n > 0
         integers = {"n_validation": n[there].astype(np.int64), "n_latents": count[there].astype(np.int64)}
@@ -127,7 +127,7 @@ class ProbeErrors:
     def _long(
         self, common: dict[str, Any], arrays: dict[str, dict[str, Floats]], kept: Sequence[str] = TARGETS
     ) -> pandas.DataFrame:
-        """Return a tidy table, from columns of (…, T) values of each representation."""
+        """Return a tidy table from columns of (…, T) values of each representation."""
         tables = [
             pandas.DataFrame(
                 {"protocol": self.protocol, "target": target, "draw": draw, "representation": name}
@@ -145,9 +145,9 @@ class ProbeErrors:
 class ProbeResult:
     """Errors of probes, as tidy tables."""
 
-    errors: tuple[ProbeErrors, ...]  #: the same as arrays, one per protocol
+    errors: tuple[ProbeErrors, ...]  #: the errors as arrays, one per protocol
     forest: Forest
-    skipped: tuple[str, ...] = ()  #: what could not be probed, each in a sentence
+    skipped: tuple[str, ...] = ()  #: one sentence for everything that could not be probed
     seconds: dict[str, float] = field(default_factory=dict)  #: time by representation
 
     @cached_property

@@ -1,4 +1,4 @@
-"""A linear probe of any activations, for values of latents, their sums, membership, or targets of one's own."""
+"""A linear probe of any activations, for values of latents, their sums, membership, or the user's own targets."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ from percolab.nn.probing.ridge import LEFT_OUT, TEST, TRAIN, TUNING, Fit, Sample
 from percolab.worlds.splits import Split
 from percolab.worlds.superposed import AnyDataset, Truth, truth
 
-TRAIN_SHARE = 0.7  #: Share of the lines that are trained on where no split is given, as in the paper.
-TUNING_SHARE = 0.2  #: Share of the training lines that choose among penalties where the split has no validation rows.
+TRAIN_SHARE = 0.7  #: Share of lines for training if no split is given, as in the paper.
+TUNING_SHARE = 0.2  #: Share of training lines that choose the penalty if there are no validation rows.
 PROBE_TARGETS = ("z", "sum", "membership")
 Parts = Split | tuple[ArrayLike, ArrayLike]
 
 
 @dataclass(frozen=True, eq=False)
 class LinearProbe:
-    """A fitted probe, its scores on held-out rows and those of its controls. Made by `linear_probe`.
+    """A fitted probe, its scores on held-out rows and the scores of its controls. Made by `linear_probe`.
 
     Columns of `table`, one row per target:
 
@@ -59,7 +59,7 @@ class LinearProbe:
     draws: dict[str, Floats] = field(repr=False)  #: (draws, targets) the score of every draw, by control
 
     def predict(self, activations: Any) -> Floats:
-        """Return what the probe reads from activations (lines, width), as (lines, targets)."""
+        """Return the probe's readings of activations (lines, width), as (lines, targets)."""
         weights, intercept = torch.from_numpy(self.weights), torch.from_numpy(self.intercept)
         return Fit(weights, intercept, intercept).predict(activations, np.arange(len(activations)))
 
@@ -101,23 +101,23 @@ def linear_probe(
     seed: int = 42,
     device: Device = "auto",
 ) -> LinearProbe:
-    """Fit a ridge regression from activations to something known of their rows, and score it on held-out rows.
+    """Fit a ridge regression from activations to a known property of their rows, and score it on held-out rows.
 
     Activations are standardised by the training lines, (a - mean) / (std + 1e-6); the penalty is ``alpha |w|²`` for the
-    standardised weights. The weights that are returned are for activations as they are: times the standard deviations
-    of the activations they are the standardised ones. Activations are read block by block, and never held as a whole:
-    every line once, and twice where it first chooses among penalties and is then fitted.
+    standardised weights. The returned weights are for unstandardised activations: multiplied by the standard deviations
+    of the activations, they are the standardised weights. Activations are read block by block and never held as a
+    whole: every line once, and twice if it first chooses among penalties and is then fitted.
 
     Parameters
     ----------
     dataset
         A dataset, or a superposed world.
     activations
-        (lines, width) array, tensor on any device, memory map, or what is indexed like them.
+        (lines, width) array, tensor on any device, memory map, or any object that is indexed like them.
     target
-        ``"z"``: the value of the latent that a row is in; ``"sum"``: the values from the top of the cluster down to it,
-        added. ``"membership"``: for each of the latents, whether a row is in it. Or (lines,) or (lines, k) numbers or
-        truth values of one's own.
+        ``"z"``: the value of the latent that a row is in; ``"sum"``: the sum of the values from the top of the cluster
+        down to it. ``"membership"``: for each of the latents, whether a row is in it. Or the user's own (lines,) or
+        (lines, k) numbers or truth values.
     latents
         Which latents: indices, or a mask. For z and sum they must share no row, and lines in none are left out.
     depth
@@ -128,14 +128,14 @@ def linear_probe(
         From `percolab.split_rows`, or a pair of training and test rows of the dataset; rows in neither are left out.
         None: 70% of the lines train, at random. Lines of one latent are then on both sides.
     factor
-        Which hierarchy of a superposed world is meant.
+        The hierarchy of a superposed world.
     alpha
-        The penalty; of several, each target takes the one with the least error on the split's validation rows, or on a
-        random fifth of the training lines where it has none.
+        The penalty. If there are several, each target takes the one with the least error on the split's validation
+        rows, or on a random fifth of the training lines if the split has none.
     draws
-        How many times targets are permuted, and for z and sum values drawn afresh.
+        Number of permutations of the targets and, for z and sum, of draws of fresh values.
     seed
-        Of the split, if none is given, and of the draws.
+        Seed of the draws, and of the split if none is given.
     device
         Where to compute.
     """
@@ -204,7 +204,7 @@ def _parts(
 
 
 def _controls(asked: _Asked, lines: Ints, draws: int, seed: int) -> dict[str, Floats]:
-    """Return (lines, draws, k) targets dealt to the wrong lines, and for z and sum those of fresh values."""
+    """Return (lines, draws, k) permuted targets and, for z and sum, targets of fresh values."""
     random = np.random.default_rng((seed, 1))
     permuted = np.repeat(asked.values[:, None], draws, axis=1)
     for draw in range(draws):
@@ -248,7 +248,7 @@ class _Asked:
 def _asked_for(
     known: Truth, samples: Ints, target: Any, latents: ArrayLike | None, depth: int | None, draws: int, seed: int
 ) -> _Asked:
-    """Return the targets of lines that are these samples."""
+    """Return the targets of lines, given the sample of each line."""
     forest, at = known.forest, known.rows[samples]
     if not isinstance(target, str):
         if latents is not None or depth is not None:

@@ -1,4 +1,4 @@
-"""Latents at depths: which of them are probed, which samples are held out, and probes of any values of them.
+"""Latents at depths: which latents are probed, which samples are held out, and probes of any values of the latents.
 
 Samples of depth D are those whose latent at depth D has enough samples. A latent's ancestors are at least as large as
 itself, so the samples of a depth contain those of every greater depth.
@@ -28,12 +28,12 @@ Column = tuple[str, int]  #: A target and its draw.
 TARGETS = ("z", "sum", "z_redrawn", "sum_redrawn", "z_shuffled", "sum_shuffled")
 #: Targets of true values; targets that are the same for all samples of a latent.
 TRUE_TARGETS, LATENT_TARGETS = TARGETS[:2], TARGETS[:4]
-_FRESH = 1 << 32  #: Second part of the seed of fresh values: apart from the depths, which have the smaller numbers.
+_FRESH = 1 << 32  #: Second part of the seed of fresh values: separate from the depths, which are smaller numbers.
 
 
 @dataclass(frozen=True, eq=False)
 class Places:
-    """The latents that are probed, and the samples of each."""
+    """The probed latents, and the samples of each."""
 
     depths: Ints  #: (J,) increasing
     latent: Ints  #: (L,) by depth, then by row
@@ -63,14 +63,14 @@ def find_places(
     rows
         (n,) the row of each sample.
     depths
-        Which depths.
+        Depths of the latents.
     min_size
         Fewest samples of a latent.
     least
-        Fewest latents of a depth; depths with fewer are left out. One depth must have two: of a single value there is
-        nothing to learn.
+        Fewest latents of a depth; depths with fewer are left out. One depth must have two, since a probe cannot learn
+        from a single value.
     name
-        What an error calls `min_size`.
+        Name of `min_size` in an error message.
     """
     size = by_row(forest, rows).sizes
     at_depth = {d: np.flatnonzero(forest.latent_depth == d) for d in sorted(set(depths))}
@@ -92,7 +92,7 @@ def find_places(
 
 
 def locate(forest: Forest, rows: Ints, latents: Ints) -> Ints:
-    """Return, for each row, which of some latents it is in, -1 for none. They share no row and stand in leaf order."""
+    """Return, for each row, the index of its latent, -1 for none. The latents share no row and are in leaf order."""
     start = forest.latent_start[latents]
     at = np.searchsorted(start, rows, side="right") - 1
     stop = start + forest.latent_size[latents]
@@ -105,7 +105,7 @@ def locate(forest: Forest, rows: Ints, latents: Ints) -> Ints:
 def random_points(places: Places, rows: Ints, train_share: float, seed: int) -> Ints:
     """Return the part of each sample, TRAIN or TEST: of n samples of a depth, int(train_share · n) train.
 
-    Going up from the deepest depth, the samples that a depth adds are divided at random so that the count comes out.
+    Going up from the deepest depth, the samples that a depth adds are divided at random so that the counts are exact.
     """
     random = np.random.default_rng(seed)
     order = np.argsort(rows, kind="stable")
@@ -124,8 +124,8 @@ def random_points(places: Places, rows: Ints, train_share: float, seed: int) -> 
 def whole_subtrees(forest: Forest, places: Places, rows: Ints, min_size: int, folds: int) -> tuple[Ints, Ints]:
     """Return the part of each sample, and of each probed latent: a probe sees no sample of a latent it is scored on.
 
-    The trunk goes down from the top of the largest cluster, always to the child with more points. What breaks off
-    from it, and every other cluster, is a piece. Pieces are dealt to folds, the largest first, each to the fold with
+    The trunk goes down from the top of the largest cluster, always to the child with more points. Each subtree off the
+    trunk, and each other cluster, is a piece. Pieces are assigned to folds, the largest first, each to the fold with
     the fewest samples. A fold trains on all samples outside its pieces and is scored on the latents inside them.
     Latents of the trunk have points in several pieces and are never scored: like samples in no piece, they are TRAIN.
     """
@@ -145,7 +145,7 @@ def whole_subtrees(forest: Forest, places: Places, rows: Ints, min_size: int, fo
 
 
 def _pieces(forest: Forest, last_depth: int) -> Ints:
-    """Return the tops of all clusters but the largest, and what breaks off from its trunk down to `last_depth`."""
+    """Return the tops of all clusters but the largest, and of the subtrees off its trunk down to `last_depth`."""
     n = forest.n_points
     tops = (forest.cluster_start[:-1] - np.arange(forest.n_clusters))[forest.cluster_size > 1]
     pieces = tops[1:].tolist()
@@ -154,7 +154,7 @@ def _pieces(forest: Forest, last_depth: int) -> Ints:
         left = int(forest.left_size[latent])
         heavy = 0 if left >= forest.latent_size[latent] - left else 1
         children = forest.latent_children[latent].tolist()
-        if children[1 - heavy] >= n:  # a single point is no piece
+        if children[1 - heavy] >= n:  # a single point is not a piece
             pieces.append(children[1 - heavy] - n)
         if children[heavy] < n:
             break
@@ -170,9 +170,9 @@ class Reading:
     """Probes of T values of the latents in one representation."""
 
     mse: Floats  #: (L, T) mean squared error over the held-out samples of each latent; NaN where it has none
-    baseline: Floats  #: (L, T) the same for the mean of the samples fitted
-    weight: torch.Tensor  #: (J, T, w) what each probe reads along, for activations as they are
-    #: (J, T) by how much the reading of held-out samples rises with the value, on average: 1 for a perfect reading
+    baseline: Floats  #: (L, T) the same for the mean of the fitted samples
+    weight: torch.Tensor  #: (J, T, w) the weights of each probe, for unstandardised activations
+    #: (J, T) mean slope of the readings of held-out samples on the value: 1 for a perfect reading
     gain: Floats
 
 

@@ -1,4 +1,4 @@
-"""What is probed: the raw input, random features, untrained networks and trained ones, by kind."""
+"""The representations that are probed: the raw input, random features, untrained networks and trained ones."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from percolab.worlds.superposed import AnyDataset
 
 
 def random_features(X: torch.Tensor, width: int, seed: int) -> torch.Tensor:
-    """Return relu(W x + b) with W and b as PyTorch initialises a linear layer: a layer that knows nothing."""
+    """Return relu(W x + b) with W and b initialised as PyTorch's linear layer: an untrained layer."""
     with seeded(seed):
         layer = nn.Linear(X.shape[1], width)
     with torch.no_grad():
@@ -37,18 +37,18 @@ def random_features(X: torch.Tensor, width: int, seed: int) -> torch.Tensor:
 
 @dataclass(frozen=True)
 class Source:
-    """Something whose representations are probed."""
+    """A network, random features or the raw input, whose representations are probed."""
 
     kind: str
     seed: int = 0
-    member: int = 0  #: which network of the run, if it is a trained one
+    member: int = 0  #: number of the network in the run, for a trained one
 
     def __str__(self) -> str:
         return self.kind if self.kind == RAW else f"{self.kind}-{self.seed}"
 
 
 def listed(seeds: Sequence[int], controls: int) -> list[Source]:
-    """Return all sources of networks with these seeds: `controls` untrained ones too, or as many as are trained.
+    """Return all sources for networks with these seeds: also `controls` untrained ones, at least as many as trained.
 
     There are as many draws of random features. The first untrained networks have the trained ones' initial weights.
     """
@@ -87,7 +87,7 @@ class Sources:
         return cls(dataset, [TrainConfig(**config) for config in configs], trained, device)
 
     def representations(self, source: Source) -> dict[str, torch.Tensor]:
-        """Return what a source gives for every point, by name."""
+        """Return the representations of every point by a source, by name."""
         config, dim = self.configs[0], self.inputs.shape[1]
         if source.kind == RAW:
             return {RAW: self.inputs}

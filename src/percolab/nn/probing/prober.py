@@ -1,4 +1,4 @@
-"""The paper's probes: how well a representation gives the value of a point's latent at each depth."""
+"""The paper's probes: how well the value of a point's latent at each depth can be read from a representation."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def probes(
     rows
         The dataset's row of each line, in any order, or a mask; None: all rows, in order.
     factor
-        Which hierarchy of a superposed world is meant.
+        The hierarchy of a superposed world.
     device
         Where to compute.
     progress
@@ -78,13 +78,13 @@ def probes(
 
 
 def _taken(X: Any, rows: Ints) -> Any:
-    """Return rows in any order, read in increasing order, as a store wants."""
+    """Return rows in any order, but read them in increasing order, as a store requires."""
     wanted, place = np.unique(rows, return_inverse=True)
     return np.asarray(X[wanted])[place]
 
 
 class Prober:
-    """What the probes of a dataset share for any activations: targets and held-out parts."""
+    """The targets and held-out parts that the probes of a dataset share for any activations."""
 
     def __init__(
         self,
@@ -149,7 +149,7 @@ class Prober:
 
 
 class _Plan:
-    """One way of holding out: samples, targets, and the latents that are scored, by depth and part."""
+    """One protocol of holding out: samples, targets, and the scored latents, by depth and part."""
 
     def __init__(
         self,
@@ -166,7 +166,7 @@ class _Plan:
         size = np.zeros((places.depths.size, 1 + parts), np.int64)
         np.add.at(size, (level[level >= 0], 1 + part[level >= 0]), 1)
         size = size[::-1].cumsum(0)[::-1]
-        #: (J, parts) samples that are trained on when a part is held out
+        #: (J, parts) number of training samples when a part is held out
         self.n_train = size.sum(1, keepdims=True) - size[:, 1:]
         n = np.bincount(held[held >= 0], minlength=len(places))
         scored = np.flatnonzero((latent_part >= 0) & (n > 0))
@@ -179,7 +179,7 @@ class _Plan:
         self.samples = Samples(part, level, number[places.where], scored.size, scored=parts)
         depth = self.depths[self.depth_index, None]
         variance = np.where([name.startswith("sum") for name, _ in kept], 1 + depth, 1)
-        # In the choice of a penalty each latent counts alike, over the variance that its target has at its depth.
+        # When a penalty is chosen, latents have equal weight, each relative to the variance of its target at its depth.
         self.importance: Floats = 1 / (n[scored, None] * variance)
 
     def fit(self, A: torch.Tensor) -> CrossFit:
@@ -187,7 +187,7 @@ class _Plan:
         return CrossFit(A, self.targets, self.samples, self.alphas, A.device, self.importance)
 
     def errors(self, fit: CrossFit, scores: Scores) -> ProbeErrors:
-        """Return what is the same for all representations."""
+        """Return the errors without representations: the arrays that all representations share."""
         means = (
             torch.stack([of_part.mean for of_part in fit.fits])
             .view(-1, self.depths.size, len(self.columns))

@@ -1,12 +1,12 @@
 """Ridge regression by exact normal equations: every linear probe is fitted and scored here.
 
-`ridge` is the plain form: activations, targets, training rows, test rows and penalties in; weights, errors and R² of
-every target out. It is made of `CrossFit`, which also serves probes whose rows are held out in turn, or differ between
-targets, and whose errors are wanted by latent.
+`ridge` is the plain form: from activations, targets, training rows, test rows and penalties to weights, errors and R²
+of every target. It uses `CrossFit`, which also serves probes whose rows are held out in turn or differ between targets,
+and whose errors are needed by latent.
 
 Activations and targets are read in blocks of rows, from tensors on any device, arrays, memory maps, or anything else
 that slices like an array. Sums are in float64: the Gram matrix of some hundred thousand rows, regularised by 1, has
-condition numbers that float32 cannot hold.
+condition numbers that are too large for float32.
 """
 
 from __future__ import annotations
@@ -30,20 +30,20 @@ STD_FLOOR = 1e-6
 #: 1e-15 of the mean square, times a hundred thousand rows, which must stay below the penalty.
 CONSTANT = 1e-9
 CONSTANT_TARGET = 1e-20  #: Variance, as a share of the mean square, up to which a target is constant, and has no R².
-JITTER = 1e-6  #: Penalty for each row that is added where rounding has left a matrix that is not positive definite.
+JITTER = 1e-6  #: Penalty per row that is added if rounding makes a matrix indefinite.
 CHUNK_ROWS = {"cpu": 1 << 12, "cuda": 1 << 15}  #: Rows of activations that are in float64 at a time, by kind of device.
-#: Parts of the rows: not used; never held out; the part that is scored, and the one that chooses a penalty for it.
+#: Parts of the rows: unused; never held out; the part that is scored, and the part that chooses its penalty.
 LEFT_OUT, TRAIN, TEST, TUNING = range(-2, 2)
-#: Relative difference of errors up to which penalties are as good as each other: the first of them is taken.
+#: Penalties whose errors differ relatively by at most this are equally good: the first of them is taken.
 TIE = 1e-9
-TUNING_STEP = 5  #: One of so many training rows chooses among several penalties where no rows are given for it.
+TUNING_STEP = 5  #: One in this many training rows chooses the penalty if no rows are given for it.
 
 
 # ---------------------------------------------------------------------- rows in blocks
 
 
 def take(name: str, values: Any, rows: Ints, device: torch.device, columns: slice = slice(None)) -> torch.Tensor:
-    """Return some rows of a tensor or array (n, k) in float64 on a device; refuse numbers that are not finite.
+    """Return some rows of a tensor or array (n, k) in float64 on a device; raise for numbers that are not finite.
 
     Rows of a tensor or array may be in any order. Anything else is read as one slice, and its rows must increase.
     """
@@ -63,11 +63,11 @@ def take(name: str, values: Any, rows: Ints, device: torch.device, columns: slic
 
 
 def blocks(values: Any, rows: Ints, device: torch.device) -> Iterator[tuple[Ints, torch.Tensor]]:
-    """Yield increasing rows of activations (n, width), some at a time, and what they hold, in float64."""
+    """Yield increasing rows of activations (n, width), block by block, and their values, in float64."""
     step = CHUNK_ROWS[device.type]
     if isinstance(values, torch.Tensor | np.ndarray):
         ends = np.arange(step, rows.size, step)
-    else:  # windows of rows, of which each is one slice
+    else:  # windows of rows, each of them one slice
         ends = np.searchsorted(rows, np.arange(step, len(values), step))
     for part in np.split(rows, ends):
         if part.size:
@@ -78,22 +78,22 @@ def blocks(values: Any, rows: Ints, device: torch.device) -> Iterator[tuple[Ints
 
 
 class Fit(NamedTuple):
-    """Linear maps of activations as they are, on a device: k of them."""
+    """k linear maps of unstandardised activations, on a device."""
 
     weight: torch.Tensor  #: (width, k)
     intercept: torch.Tensor  #: (k,)
     mean: torch.Tensor  #: (k,) means of the targets that were fitted
 
     def predict(self, activations: Any, rows: Ints) -> Floats:
-        """Return what the maps read from some rows of activations: (rows, k)."""
+        """Return the readings of some rows of activations by the maps: (rows, k)."""
         parts = [a @ self.weight + self.intercept for _, a in blocks(activations, rows, self.weight.device)]
         return torch.cat(parts).cpu().numpy()
 
 
 class NormalEquations:
-    """What ridge regressions on some rows are made of: sums of products of activations, 1 and targets.
+    """The sums behind ridge regressions on some rows: products of activations, 1 and targets.
 
-    Moments about a row of the data do not lose digits to a large mean.
+    Moments are taken about a row of the data, so that a large mean costs no digits.
 
     Parameters
     ----------
@@ -128,12 +128,12 @@ class NormalEquations:
         """Return the fits of some columns, for each penalty.
 
         Activations are standardised by the rows: (a - mean) / (std + 1e-6). The penalty is alpha |w|² for the
-        standardised weights; the intercept is not penalised. Weights are for activations as they are. Equal to
+        standardised weights; the intercept is not penalised. Weights are for unstandardised activations. Equal to
         scikit-learn's ``Ridge(alpha)``.
         """
         n, total, cross = self.n, self.gram[-1, :-1], self.cross[:, columns]
         mean, covariance = cross[-1] / n, self.covariance()
-        # What is left of a unit that is constant on these rows is rounding, and of either sign.
+        # The variance of a unit that is constant on these rows is a rounding error of either sign.
         constant = covariance.diagonal() <= CONSTANT * self.gram.diagonal()[:-1] / n
         covariance.masked_fill_(constant[:, None] | constant, 0)
         scale = covariance.diagonal().clamp(min=0).sqrt() + STD_FLOOR
@@ -158,8 +158,8 @@ class NormalEquations:
 class Samples:
     """Which rows each probe is fitted to and scored on.
 
-    Rows are divided into parts. A probe of a part is fitted to the rows of all other parts and scored on its own. With
-    several penalties, each part takes the one with the least error when one more part is held out and predicted.
+    Rows are divided into parts. The probe of a part is fitted to the rows of all other parts and scored on the part.
+    With several penalties, each part takes the one with the least error when one more part is held out and predicted.
 
     Targets stand in J groups of T columns, one group per depth. A row of level j belongs to groups 0 to j. So the rows
     of a group contain those of every later group, and going up from the last group normal equations only grow: one
@@ -170,8 +170,8 @@ class Samples:
     level: Ints  #: (n,) the last group that a row belongs to; -1 for none
     where: Ints  #: (n, J) the unit, such as a latent, that a row is scored under in each group; `units` for none
     units: int = 1
-    scored: int = 1  #: parts that are scored, the first ones; another one only chooses penalties
-    refit: bool = True  #: whether the rows of that one are fitted once the penalties are chosen
+    scored: int = 1  #: number of scored parts, which come first; one more part may choose penalties
+    refit: bool = True  #: whether the rows of that part are fitted too once the penalties are chosen
 
     @cached_property
     def rows(self) -> dict[tuple[int, int], Ints]:
@@ -224,11 +224,11 @@ class CrossFit:
     Parameters
     ----------
     activations, targets
-        Tensors, arrays, or what slices like them.
+        Tensors, arrays, or objects that slice like them.
     samples
         Which rows are fitted and scored.
     alphas
-        Penalties. All groups share one; of several, each part and column takes the best.
+        Penalties. All groups share one; if there are several, each part and column takes the best.
     device
         Where to compute.
     importance
@@ -265,7 +265,7 @@ class CrossFit:
             self.fits.append(Fit(weight[at, :, column].T, intercept[at, column], mean[0]))
 
     def _fit_without(self, folds: set[frozenset[int]], alphas: Sequence[float]) -> dict[frozenset[int], list[Fit]]:
-        """Return fits to the rows of all parts but those of a fold, for each fold and penalty; in one pass."""
+        """Return fits to the rows of all parts outside a fold, for each fold and penalty; in one pass."""
         used = {key: rows for key, rows in self.samples.rows.items() if any(key[1] not in fold for fold in folds)}
         _, last = max((level, rows[0]) for (level, _), rows in used.items() if rows.size)  # it is in most groups
         centre, columns = take("activations", self.activations, np.array([last]), self.device)[0], self.targets.shape[1]
@@ -338,8 +338,8 @@ def ridge(
 
     Minimises Σ (t - w·s - b)² + alpha |w|² over the training rows for each target t, s being the activations
     standardised by the training rows, (a - mean) / (std + 1e-6). The solution is exact: normal equations in float64,
-    O(n width (width + k) + width³) time. Activations and targets are read in blocks and never held as a whole, the
-    training rows once and the test rows once; rows that choose a penalty once more.
+    O(n width (width + k) + width³) time. Activations and targets are read in blocks and never held as a whole: training
+    and test rows once, and rows that choose a penalty once more.
 
     Parameters
     ----------
@@ -350,11 +350,11 @@ def ridge(
     train, test
         Indices along the first axis, or masks. All positions of a document are on one side.
     alphas
-        The penalty; of several, each target takes the one with the least error on the validation rows.
+        The penalty; if there are several, each target takes the one with the least error on the validation rows.
     validation
         Rows that choose among several penalties. None: every fifth training row.
     refit
-        Whether these rows are fitted too once the penalty is chosen. None: only where they are training rows.
+        Whether validation rows are fitted too once the penalty is chosen. None: only if they are training rows.
     device
         Where to compute.
     """

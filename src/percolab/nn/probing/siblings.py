@@ -21,12 +21,12 @@ from percolab.ground.arrays import Floats, Ints
 from percolab.model.forest import Forest
 from percolab.nn.probing.ridge import CHUNK_ROWS, NormalEquations, blocks, take
 
-SHRINKAGE = 1e-3  #: What is added to the diagonal of a covariance, as a share of its mean, before it is solved with.
+SHRINKAGE = 1e-3  #: Share of the mean diagonal that is added to a covariance before a solve.
 
 
 @dataclass(frozen=True, eq=False)
 class Siblings:
-    """Pairs of siblings over the samples that are there, by position: their place when sorted in leaf order."""
+    """Pairs of siblings over the given samples, by position: a sample's place in leaf order."""
 
     order: Ints  #: (n,) sample at each position
     start: Ints  #: (P,) first position of the left sibling
@@ -68,7 +68,7 @@ def find_siblings(forest: Forest, rows: Ints, min_size: int, most: int | None = 
     min_size
         Fewest samples of a sibling, at least 2.
     most
-        Of more pairs than this, take so many, evenly spread by the size of the smaller sibling.
+        If there are more pairs, take this many, evenly spread by the size of the smaller sibling.
     """
     below = by_row(forest, rows).below
     start, stop = forest.latent_start, forest.latent_start + forest.latent_size
@@ -88,7 +88,7 @@ def find_siblings(forest: Forest, rows: Ints, min_size: int, most: int | None = 
 
 
 def choose(size: Ints, min_size: int, most: int | None = None) -> Ints:
-    """Return the units of at least `min_size` samples; of more than `most`, so many, evenly spread by size."""
+    """Return the units of at least `min_size` samples; at most `most` of them, evenly spread by size."""
     chosen = np.flatnonzero(size >= min_size)
     if most is not None and chosen.size > most:
         by_size = chosen[np.argsort(size[chosen], kind="stable")]
@@ -118,7 +118,7 @@ def sibling_groups(labels: Labels) -> tuple[Ints, Ints]:
 
 @dataclass(frozen=True, eq=False)
 class Ready:
-    """Pairs of groups, and the samples that count, on a device: made once, for many activations."""
+    """Pairs of groups and the samples used, on a device: made once, for many activations."""
 
     rows: Ints  #: (m,) samples that count, sorted by label
     ends: Ints  #: (2, 2, P) of the left and of the right group, first place in `rows` and one past the last
@@ -139,7 +139,7 @@ def group_pairs(labels: Ints, bounds: Ints, device: torch.device, used: NDArray[
     Parameters
     ----------
     labels
-        (n,) an integer of each sample; a label in no group, such as -1, for samples of none.
+        (n,) the integer label of each sample; a label outside all groups, such as -1, for samples of no group.
     bounds
         (2, 2, P) of the left and of the right group of each pair, the first label and one past the last.
     device
@@ -168,7 +168,7 @@ class Sums:
     #: (2, P, w) of the left and of the right group, less the centre; NaN where there are no samples
     means: torch.Tensor
     spreads: torch.Tensor  #: (2, P) mean squared distance from the mean, summed over columns
-    centre: torch.Tensor  #: (w,) what is taken off all activations
+    centre: torch.Tensor  #: (w,) the centre that is subtracted from all activations
 
 
 def sums(A: Any, pairs: Ready) -> Sums:
@@ -191,7 +191,7 @@ def sums(A: Any, pairs: Ready) -> Sums:
 
 
 def _centre(A: Any, rows: Ints, device: torch.device) -> torch.Tensor:
-    """Return the mean of some of the rows: moments about a point near the data do not lose digits to a large mean."""
+    """Return the mean of some of the rows: moments about a point near the data lose no digits to a large mean."""
     some = max(1, -(-rows.size // CHUNK_ROWS[device.type]))
     return take("activations", A, rows[::some], device).mean(0)
 
@@ -211,7 +211,7 @@ def solver(A: Any, pairs: Ready) -> torch.Tensor:
 
 
 def covariance_factor(A: Any, rows: Ints, device: torch.device) -> torch.Tensor:
-    """Return the Cholesky factor of the covariance of some rows, a small multiple of its mean diagonal added."""
+    """Return the Cholesky factor of the covariance of some rows, plus a small multiple of its mean diagonal."""
     equations = NormalEquations(_centre(A, rows, device), 0)
     for _, a in blocks(A, np.sort(rows), device):
         equations.add(a, a[:, :0])
@@ -221,11 +221,11 @@ def covariance_factor(A: Any, rows: Ints, device: torch.device) -> torch.Tensor:
 
 
 def reading_accuracy(A: Any, factor: torch.Tensor, fit: Ready, held_out: Ready) -> Floats:
-    """Return, for each pair, how often a linear reading tells held-out samples of the two apart; chance is 0.5.
+    """Return, for each pair, how often a linear reading tells its held-out samples apart; chance is 0.5.
 
     The reading is the discriminant Σ⁻¹ (m_left - m_right) with the threshold half way between the means m. The accuracy
-    is the mean of those of the two groups; NaN where one has no sample in either part. A block of samples is read for
-    the pairs that it has samples of, and for no others.
+    is the mean of the accuracies of the two groups; NaN where one has no sample in either part. A block of samples is
+    read only for the pairs that have samples in it.
 
     Parameters
     ----------
@@ -247,7 +247,7 @@ def reading_accuracy(A: Any, factor: torch.Tensor, fit: Ready, held_out: Ready) 
         near = np.flatnonzero((begin < first + rows.size) & (end > first))
         at = torch.from_numpy((held_out.ends[:, :, near] - first).clip(0, rows.size)).to(device)
         pair, a = torch.from_numpy(near).to(device), take("activations", A, rows, device) - moments.centre
-        # Along the dimension that is contiguous: across it, a GPU adds row after row.
+        # Sum along the contiguous dimension: across it, a GPU would add row after row.
         running = (direction[pair] @ a.float().T > bound[pair, None]).cumsum(1, dtype=torch.int32)
         taken = torch.nn.functional.pad(running, (1, 0)).gather(1, at.view(4, -1).T)
         lefts[:, pair] += (taken[:, 1::2] - taken[:, ::2]).T

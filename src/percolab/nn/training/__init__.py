@@ -1,1 +1,1 @@
-"""Training networks, one or many at once: the loop, what is kept of it, and how it is resumed."""
+"""Training networks, one or many at once: the training loop, its history and checkpoints, and how it is resumed."""

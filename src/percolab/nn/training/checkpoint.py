@@ -17,7 +17,7 @@ from percolab.ground.text import one_line, shown
 from percolab.nn.config import training_from
 
 FORMAT = 2
-MOST_VALUES = 1 << 20  #: Numbers and words of a checkpoint's recipe and configurations.
+MOST_VALUES = 1 << 20  #: Most numbers and strings in a checkpoint's recipe and configurations.
 State = dict[str, Any]
 #: What a checkpoint holds besides its format: recipe, the configuration of each of E members, a digest of targets and
 #: split, epochs or steps done and their time, losses (E, rows of the history, …), states of the generators that shuffle
@@ -36,15 +36,15 @@ PARTS = {
 
 
 def snapshot(model: nn.Module, optimizer: torch.optim.Optimizer) -> State:
-    """Return copies of weights and optimiser state; the latter is empty before the first step."""
+    """Return copies of weights and optimiser state, which is empty before the first step."""
     steps = [{name: value.clone() for name, value in optimizer.state[p].items()} for p in _parameters(optimizer)]
     return {"model": {k: v.clone() for k, v in model.state_dict().items()}, "optimizer": steps}
 
 
 def restore(model: nn.Module, optimizer: torch.optim.Optimizer, state: State) -> None:
-    """Put a snapshot back. Tensors that are there are written in place, since a CUDA graph knows them by address.
+    """Put a snapshot back. Existing tensors are written in place, since a CUDA graph knows them by address.
 
-    Raises ValueError before anything is written unless all of it fits: the fused optimiser trusts its state.
+    Raises ValueError, before anything is written, unless everything fits: the fused optimiser does not check its state.
     """
     check_like(state["model"], model.state_dict())
     parameters = _parameters(optimizer)
@@ -81,13 +81,13 @@ def _parameters(optimizer: torch.optim.Optimizer) -> list[torch.Tensor]:
 
 
 def save(path: Path, values: State) -> None:
-    """Write a checkpoint in place of what is at `path`."""
+    """Write a checkpoint, replacing any file at `path`."""
     with replacing(path) as partial:
         torch.save({"format": FORMAT, **values}, partial)
 
 
 def load(path: Path) -> State:
-    """Read a checkpoint onto the CPU, and check all that does not depend on the model; nothing in it is executed."""
+    """Read a checkpoint onto the CPU, and check what does not depend on the model; no code in it is executed."""
     values = foreign_files.read_torch("checkpoint", path)
     form = values.get("format")
     if type(form) is not int or form != FORMAT:
@@ -98,7 +98,7 @@ def load(path: Path) -> State:
 
 
 def load_weights(path: Path, model: nn.Module) -> dict[str, torch.Tensor]:
-    """Read the weights of a model that were kept of an epoch onto the CPU; nothing in the file is executed."""
+    """Read the kept weights of a model at an epoch onto the CPU; no code in the file is executed."""
     values = foreign_files.read_torch("checkpoint", path)
     with _as_written(path):
         foreign_files.check_tensors(values.values())
@@ -108,7 +108,7 @@ def load_weights(path: Path, model: nn.Module) -> dict[str, torch.Tensor]:
 
 @contextmanager
 def _as_written(path: Path) -> Iterator[None]:
-    """Say in one line that a checkpoint is not as percolab writes it."""
+    """Raise, in one line, for a checkpoint that percolab would not write."""
     try:
         yield
     except (AttributeError, KeyError, TypeError, ValueError) as fault:
@@ -117,12 +117,12 @@ def _as_written(path: Path) -> Iterator[None]:
 
 
 def _check(values: State) -> None:
-    """Raise unless all parts are there and of their kinds; whether weights fit a model is for the model to say."""
+    """Raise unless all parts are present and of their types; the model checks whether weights fit it."""
     for name, kind in PARTS.items():
         if type(values[name]) is not kind:
             raise TypeError(f"{name} must be a {kind.__name__}, got a {type(values[name]).__name__}")
     if not _is_plain([values["recipe"], values["configs"]]):
-        raise ValueError("recipe and configs must be what JSON holds")
+        raise ValueError("recipe and configs must be plain JSON values")
     configs = [training_from(config) for config in values["configs"]]
     rows, total = (-(-configs[0].total // configs[0].every), configs[0].total) if configs else (0, 0)
     if not configs or not 0 <= values["epoch"] <= total or values["losses"].shape[:2] != (len(configs), rows):
@@ -138,7 +138,7 @@ def _check(values: State) -> None:
 
 
 def _is_plain(value: object) -> bool:
-    """Tell whether a value is what JSON holds, without circles and of a bounded size."""
+    """Return whether a value can be written as JSON, without cycles and of a bounded size."""
     left, count = [value], 0
     while left and count < MOST_VALUES:
         part, count = left.pop(), count + 1

@@ -37,15 +37,15 @@ class Epoch:
     """All steps of an epoch, then the validation loss, for one network or several stacked ones.
 
     On CUDA the whole epoch, some thousands of kernels, is recorded once and then replayed with a single call: a step
-    of the paper's model is a fifth of a millisecond of work, less than Python needs to launch it. What changes from
-    epoch to epoch, the order of the rows and the learning rate, is in tensors that the graph reads.
+    of the paper's model is a fifth of a millisecond of work, less than Python needs to launch it. The order of the rows
+    and the learning rate change from epoch to epoch; they are in tensors that the graph reads.
 
     Parameters
     ----------
     model, optimizer
         On the device of the data. The optimiser's learning rate is a tensor; on CUDA it is capturable.
     objective
-        What is trained for.
+        The objective of training.
     data
         Points, targets and rows.
     configs
@@ -68,7 +68,7 @@ class Epoch:
         self.data, self.batch_size = data, configs[0].batch_size
         self.n_measures, self.measure_name, self.waited = objective.n_measures, objective.measure_name, 0.0
         self._cuda = cuda = data.y.is_cuda
-        # On the CPU whatever the device, so that batches are the same everywhere; a GPU is busy in the meantime.
+        # On the CPU for any device, so that batches are the same everywhere; a GPU computes in the meantime.
         self.generators = [torch.Generator().manual_seed(config.seeds.order % 2**63) for config in configs]
         self.half = Half(model) if configs[0].bf16 and cuda else None
         self.order = torch.zeros_like(data.train)
@@ -107,14 +107,14 @@ class Epoch:
 
     def _order(self) -> torch.Tensor:
         """Draw the order of the rows of an epoch, for each member from its own generator."""
-        # Pinned, so that the GPU takes it when it gets there and the next one is drawn in the meantime.
+        # Pinned, so that the GPU copies it when it gets there, while the next order is drawn.
         order = torch.empty(len(self.generators), self.order.shape[-1], dtype=torch.int64, pin_memory=self._cuda)
         for drawn, generator in zip(order, self.generators, strict=True):
             torch.randperm(len(drawn), generator=generator, out=drawn)
         return order.reshape(self.order.shape)
 
     def _steps(self, *, shapes_only: bool = False) -> None:
-        """Take the steps of an epoch, or only the first and the last, whose batch may be shorter."""
+        """Take the steps of an epoch; or only the first and the last one, whose batch may be shorter."""
         self.model.train()
         self.losses.zero_()
         rows = self.data.train.gather(-1, self.order)

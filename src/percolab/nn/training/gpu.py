@@ -1,4 +1,4 @@
-"""What makes training fast on a GPU: CUDA graphs and bfloat16."""
+"""Fast training on a GPU: CUDA graphs and bfloat16."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from percolab.nn.training.checkpoint import restore, snapshot
 def record(
     work: Callable[[], None], warm_up: Callable[[], None], model: nn.Module, optimizer: torch.optim.Optimizer
 ) -> torch.cuda.CUDAGraph:
-    """Record work that trains a model. Libraries set themselves up in the warm-up before it, which is then undone."""
+    """Record work that trains a model. Libraries initialise in a warm-up before it, which is then undone."""
     before = snapshot(model, optimizer)
     warmed_up(warm_up)
     optimizer.zero_grad(set_to_none=True)
@@ -33,7 +33,7 @@ class Pace:
         self._events: deque[torch.cuda.Event] = deque()
 
     def mark(self) -> None:
-        """Note that a call's work has been asked for; wait for the work of an earlier call."""
+        """Note that the work of a call was launched; wait for the work of an earlier call."""
         event = torch.cuda.Event()
         event.record()
         self._events.append(event)
@@ -43,10 +43,10 @@ class Pace:
 
 # ---------------------------------------------------------------------- bfloat16
 #
-# Training in bfloat16: a copy of the network computes, the network itself is stepped, in float32.
-# A product of matrices in bfloat16 takes half the time of one in TF32, and everything in between moves half the
-# bytes. Weights stay in float32, where a step of the optimiser is not lost to rounding. Two calls per step copy all
-# tensors: a cast for each weight and each gradient would take as long as the products of a small network.
+# Training in bfloat16: a copy of the network computes, and the network itself is updated in float32. A matrix product
+# in bfloat16 takes half the time of one in TF32, and everything in between moves half the bytes. Weights stay in
+# float32, where an optimiser step is not lost to rounding. Two calls per step copy all tensors: a cast for each weight
+# and each gradient would take as long as the products of a small network.
 
 
 class Half:

@@ -1,4 +1,4 @@
-"""The history of a training run: who gets a report of each epoch, and pictures of it."""
+"""The history of a training run: reports of each epoch, and pictures."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ STAGE = "training"
 
 
 class EpochProgress(Protocol):
-    """What `train` takes as `progress`: called after every epoch."""
+    """The type of `train`'s `progress`: called after every epoch."""
 
     def __call__(self, epoch: int, epochs: int, loss: float, score: float, /) -> None:
-        """Take the number of epochs done, how many there will be, training loss and validation R², or accuracy."""
+        """Take the number of epochs done, the number in all, training loss, and validation R² or accuracy."""
 
 
 def by_epoch(progress: Progress, measure: str = "r2") -> EpochProgress:
-    """Return what moves a stage of counted work on by epochs; a display also gets the loss, and the score `measure`."""
+    """Return a function that reports epochs as counted work; a display also gets the loss and the score `measure`."""
 
     def move(epoch: int, epochs: int, loss: float, score: float) -> None:
         progress(STAGE, epoch, epochs)
@@ -43,7 +43,7 @@ def by_epoch(progress: Progress, measure: str = "r2") -> EpochProgress:
 def training_curve(history: pandas.DataFrame, title: str) -> Figure:
     """Draw training and validation loss by epoch or step: squared errors of numbers, log losses of labels and tokens.
 
-    The floor, where there is one, is a line that no loss is below on average.
+    The floor, if there is one, is a line that no loss is below on average.
     """
     unit, documents = history.columns[0], "floor" in history
     with style.sheet():

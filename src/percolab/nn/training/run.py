@@ -1,4 +1,4 @@
-"""A training run: its state, the loop that moves it on, and how it is stopped, kept and resumed."""
+"""A training run: its state, its loop, and how it is stopped, saved and resumed."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from percolab.nn.training.history import EpochProgress
 from percolab.nn.training.steps import Steps
 
 CHECKPOINT_SECONDS = 30.0
-LOOK_SECONDS = 0.2  #: How often losses are fetched from the device; fetching waits for it.
+LOOK_SECONDS = 0.2  #: Seconds between fetches of losses; a fetch waits for the device.
 PACKAGES = ("torch", "numpy", "numba")  #: Packages whose versions a run's numbers depend on.
 Weights = dict[str, torch.Tensor]
 #: The units of a run, with the model and the optimiser that they move: `advance` trains for the next unit and returns
@@ -44,11 +44,11 @@ class TrainingInterrupted(KeyboardInterrupt):
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
-    """What a run is made from, besides its data: compared when it is resumed."""
+    """The inputs of a run besides its data: compared when it is resumed."""
 
     recipe: dict[str, Any]
     configs: Sequence[AnyTrainConfig]  #: one per member; they differ in nothing but their seeds
-    data: str  #: digest of targets and splits, which may be others than the recipe's
+    data: str  #: digest of targets and splits, which may differ from the recipe's
     keep: frozenset[int]  #: epochs, or steps, whose weights are kept; 0 is before the first
     directory: Path | None
 
@@ -58,7 +58,7 @@ class Plan:
         return self.configs[0]
 
     def describe(self, device: torch.device) -> dict[str, Any]:
-        """Return what makes the run again, and what made it, ready for JSON."""
+        """Return what reproduces the run, and where it was made, ready for JSON."""
         configs = [dataclasses.asdict(config) for config in self.configs]
         return {
             "recipe": self.recipe,
@@ -90,10 +90,10 @@ class Plan:
         return None
 
     def clear(self) -> None:
-        """Remove what a run in the directory left: its checkpoint, kept weights and metrics."""
+        """Remove the files of a run in the directory: its checkpoint, kept weights and metrics."""
         if self.directory is None:
             return
-        # The checkpoint goes first: stopped half way, there is then no run to resume, rather than one of mixed parts.
+        # The checkpoint goes first: if this stops half way, there is no run to resume, rather than one of mixed parts.
         for path in (self.directory / "checkpoint.pt", *self.directory.glob(self.kept_name("*"))):
             path.unlink(missing_ok=True)
         (self.directory / "metrics.csv").unlink(missing_ok=True)
@@ -122,18 +122,18 @@ def _precision(config: AnyTrainConfig, device: torch.device) -> str:
 
 
 class Run:
-    """The state of a training run of one network or several: what a checkpoint holds, and the loop.
+    """The state of a training run of one network or several: the contents of a checkpoint, and the loop.
 
     Parameters
     ----------
     plan
-        What the run is made from.
+        The inputs of the run.
     model
         The network, or several joined, on its device.
     begin
         Makes the course from model and optimiser.
     state
-        A checkpoint to go on from, or None.
+        A checkpoint to continue from, or None.
     """
 
     def __init__(
@@ -168,7 +168,7 @@ class Run:
             self._restore(state)
 
     def loop(self, progress: EpochProgress | None) -> None:
-        """Train until the end, writing a checkpoint now and then, at the end, and at Ctrl-C."""
+        """Train until the end; write checkpoints regularly, at the end, and at Ctrl-C."""
         self._write_config()
         self._keep()
         reported = self.rows
@@ -191,7 +191,7 @@ class Run:
                     raise TrainingInterrupted(f"stopped after {self.config.unit} {self.done} of {total}; {rest}")
 
     def _advance(self) -> None:
-        """Train for one unit, and measure where it ends a row of the history."""
+        """Train for one unit, and measure if the unit ends a row of the history."""
         row, every, total = self.done // self.config.every, self.config.every, self.config.total
         loss = self.course.advance(self.done, self.config.lr_at(self.done))
         self.losses[:, row, 0] += loss / min(every, total - row * every)
@@ -217,7 +217,7 @@ class Run:
         return member_weights(now, index) if len(self.plan.configs) > 1 else now
 
     def _tell(self, progress: EpochProgress | None, reported: int) -> int:
-        """Fetch the losses not reported yet, which waits for the device, and report their means over members."""
+        """Fetch the unreported losses, which waits for the device, and report their means over members."""
         losses = self.losses[:, reported : self.rows].cpu()
         if not torch.isfinite(losses[..., :2]).all():
             worst = losses[:, -1, 0].max().item()
@@ -232,7 +232,7 @@ class Run:
     # ------------------------------------------------------------------ what is kept
 
     def _keep(self) -> None:
-        """Keep the weights of this moment if that is wanted: in memory, and in a file of their own."""
+        """Keep the present weights if they are asked for: in memory, and in a separate file."""
         if self.done not in self.plan.keep or self.done in self.kept:
             return
         self.kept[self.done] = {name: value.to("cpu", copy=True) for name, value in self.model.state_dict().items()}
@@ -264,9 +264,9 @@ class Run:
     def _restore(self, state: checkpoint.State) -> None:
         with fitting():
             checkpoint.check_like({"losses": state["losses"]}, {"losses": self.losses})
-            for generator, kept in zip(self.course.generators, state["generators"], strict=True):
-                checkpoint.check_like({"generator": kept}, {"generator": generator.get_state()})
-                generator.set_state(kept)
+            for generator, saved in zip(self.course.generators, state["generators"], strict=True):
+                checkpoint.check_like({"generator": saved}, {"generator": generator.get_state()})
+                generator.set_state(saved)
             begun = -(-state["epoch"] // self.config.every)
             self.losses[:, :begun] = state["losses"][:, :begun].to(self.device)
         self.done, self.seconds = state["epoch"], self.seconds + state["seconds"]
@@ -284,7 +284,7 @@ class Run:
 
 @contextmanager
 def fitting() -> Iterator[None]:
-    """Say in one line that a checkpoint's state does not fit this model."""
+    """Raise, in one line, for a checkpoint whose state does not fit this model."""
     try:
         yield
     except (AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:

@@ -19,12 +19,12 @@ from percolab.nn.networks.excess import token_losses
 from percolab.nn.networks.model import Members
 from percolab.nn.training.gpu import Pace, record
 
-AHEAD = 8  #: Steps whose documents are made before they are used, and steps that Python may be ahead of a GPU.
+AHEAD = 8  #: Steps whose documents are made in advance, and steps that Python may be ahead of a GPU.
 WARM_UP = 3  #: Steps before a CUDA graph is recorded.
 
 
 class Stream:
-    """The documents of step after step, made by a thread of its own while the steps before them are taken."""
+    """The documents of each step in turn, made by a separate thread during the steps before it."""
 
     def __init__(self, corpus: Corpus, config: CorpusTrainConfig, device: torch.device) -> None:
         self.corpus, self.config, self.pinned = corpus, config, device.type == "cuda"
@@ -48,11 +48,11 @@ class Stream:
 
 
 class Steps:
-    """Steps on documents, the same for all members, and the loss on held-out ones.
+    """Steps on documents, the same for all members, and the loss on held-out documents.
 
-    The documents have one token more than the corpus' own, so that also the last position is trained, for the token
-    after it; all other tokens are the same. Members compute one after another: a step of one network of the size that
-    documents are meant for fills a GPU.
+    The documents have one more token than the corpus' documents, so that the last position is trained too, for the
+    token after it; all other tokens are the same. Members compute one after another: one step of a network of the size
+    that documents are meant for fills a GPU.
 
     Parameters
     ----------
@@ -124,7 +124,7 @@ class Steps:
         return torch.stack(losses)[:, None]
 
     def columns(self, index: int, losses: Floats) -> pandas.DataFrame:
-        """Return training and held-out loss, the floor of the latter, and how far it is above the floor."""
+        """Return training and held-out loss, the floor of the held-out loss, and the excess over the floor."""
         train, held_out = losses.T
         values = {"train_loss": train, "validation_loss": held_out, "floor": self.floor}
         return pandas.DataFrame({**values, "excess": held_out - self.floor})
@@ -134,7 +134,7 @@ class Steps:
         self.optimizer.zero_grad(set_to_none=True)
         tokens = self.tokens.long()
         for i, member in enumerate(self.members):
-            # The cache of casts would hold memory that the graph of another step does not know.
+            # The cache of casts would hold memory that is unknown to the graph of another step.
             with torch.autocast(tokens.device.type, torch.bfloat16, enabled=self.bf16, cache_enabled=False):
                 loss = self._loss(member, tokens)
             loss.backward()

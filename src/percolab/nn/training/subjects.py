@@ -1,4 +1,4 @@
-"""What networks are trained on: rows of a dataset, or documents of a corpus."""
+"""The data that networks are trained on: rows of a dataset, or documents of a corpus."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Rows:
 
     @cached_property
     def data(self) -> Data:
-        """All of it on the device."""
+        """Points, targets and rows on the device."""
         X = on_device("X", self.dataset.X, self.device, torch.float32)
         y = on_device("y", self.y, self.device, self.goal.dtype)
         return Data(X, y, self._rows("train"), self._rows("validation"))
@@ -121,7 +121,7 @@ class DocumentsOf:
 def subject(
     data: Any, configs: Sequence[AnyTrainConfig], targets: Any, split: Any, device: torch.device
 ) -> Rows | DocumentsOf:
-    """Return what to train on; raise if configurations, targets or splits are not for it."""
+    """Return the data to train on; raise if configurations, targets or splits do not fit them."""
     wanted, what = (CorpusTrainConfig, "corpus") if isinstance(data, Corpus) else (TrainConfig, "dataset")
     for config in configs:
         if not isinstance(config, wanted):
@@ -146,7 +146,7 @@ def new_transformer(config: CorpusTrainConfig, corpus: Corpus) -> Transformer:
 
 
 def _splits(dataset: AnyDataset, configs: Sequence[TrainConfig], split: Split | Sequence[Split] | None) -> list[Split]:
-    """Return the split of each member: the given one, the member's own of several, or the one drawn from its seed."""
+    """Return the split of each member: the one given, the member's own of several, or one drawn from its seed."""
     if isinstance(split, Split):
         return [split] * len(configs)
     if split is None:

@@ -34,14 +34,14 @@ Model = nn.Module | Sequence[nn.Module] | Callable[[int], nn.Module]
 Data = AnyDataset | Corpus
 Folder = str | os.PathLike[str]
 
-COMPILED_FROM = 2000  #: Steps on documents from which on compiling a step pays.
+COMPILED_FROM = 2000  #: Fewest steps on documents for which compiling pays.
 WEIGHT_BYTES = 16  #: Memory of a weight while it is trained, with its gradient and its moments.
 MODULE_BYTES = 1 << 14  #: Memory of a block besides its weights: Python objects.
 
 
 @dataclass(frozen=True, eq=False)
 class TrainResult:
-    """A trained model and how it got there."""
+    """A trained model and its history."""
 
     model: nn.Module
     config: AnyTrainConfig
@@ -112,14 +112,14 @@ def train(  # type: ignore[misc]  # the options are spelled out here alone
     compiled: bool | None = None,
     progress: bool | EpochProgress = False,
 ) -> TrainResult | list[TrainResult]:
-    """Train a network, or several at once, and score it on what was held out.
+    """Train a network, or several at once, and score it on held-out data.
 
-    On a dataset, training goes by epochs. Numbers are trained for by their squared error; labels, a y of integers, by
-    their cross-entropy. All data stay on the device and no Python runs per sample; on CUDA an epoch is one CUDA graph.
+    On a dataset, training goes by epochs. The loss of numbers is the squared error; that of labels, a y of integers,
+    the cross-entropy. All data stay on the device and no Python runs per sample; on CUDA an epoch is one CUDA graph.
 
     On a corpus, training goes by steps over the endless stream of its documents, each of which is used once, for the
-    cross-entropy of the next token. The loss on held-out documents, those from 2^40 on, stands beside its floor; their
-    difference is the `excess`. On CUDA a step is one CUDA graph, and documents are made meanwhile.
+    cross-entropy of the next token. The loss on held-out documents, from 2^40 on, is reported with its floor; their
+    difference is the `excess`. On CUDA a step is one CUDA graph, and documents are made in the meantime.
 
     Batches are the same on any device. The same configuration gives the same weights on the same machine.
 
@@ -131,8 +131,8 @@ def train(  # type: ignore[misc]  # the options are spelled out here alone
         A `TrainConfig`; for a corpus a `CorpusTrainConfig`. A list of them, which differ in nothing but their seeds,
         trains one network for each and returns a list of results.
     seeds
-        Train one network for each seed, and return a list of results. Of the paper's networks, several take little
-        longer than one on a GPU. A seed is for initial weights and order of rows; the split is the configuration's.
+        Train one network for each seed, and return a list of results. On a GPU, several of the paper's networks take
+        little longer than one. A seed determines initial weights and order of rows; the split is the configuration's.
     model
         Any module that maps (n, d) to n numbers, or to (n, C) logits; for a corpus, tokens (n, T) to logits (n, T, V).
         It is trained in place. For several networks: a function that makes a module from a seed, or a list of modules.
@@ -145,22 +145,22 @@ def train(  # type: ignore[misc]  # the options are spelled out here alone
     keep
         Epochs, or steps, whose weights are kept; 0 is before the first.
     run_dir
-        Directory for config.json, metrics.csv and checkpoint.pt; made if it is not there.
+        Directory for config.json, metrics.csv and checkpoint.pt; made if it is missing.
     resume
         Continue from the checkpoint in `run_dir`; the final weights are those of an uninterrupted run.
     overwrite
-        Start again in a `run_dir` that holds a run, which is removed as training begins.
+        Start again in a `run_dir` that holds a run; the old run is removed when training begins.
     device
         ``"auto"``, ``"cpu"``, ``"cuda"`` or ``"cuda:N"``.
     graph
-        Whether to use a CUDA graph; False for models that decide what to do by looking at their data.
+        Whether to use a CUDA graph; False for models whose control flow depends on their data.
     compiled
-        Whether to compile a step on documents with `torch.compile`, which takes about 20 seconds; None does where a
-        long training on a GPU takes half of the time for it.
+        Whether to compile a step on documents with `torch.compile`, which takes about 20 seconds; None compiles long
+        trainings on a GPU, which then take half the time.
     progress
         True shows a bar; a function is called with (epoch, epochs, training loss, validation R² or accuracy), on
-        documents with (step, steps, training loss, excess), for every row of the history, in order, though some
-        moments late; of several networks with the means.
+        documents with (step, steps, training loss, excess), for every row of the history, in order, with a short delay;
+        for several networks with the means.
     """
     if not isinstance(data, SampleSet | Corpus):
         raise ValueError(f"data must be a dataset, a world or a corpus, got {type(data).__name__}")
@@ -190,7 +190,7 @@ def train(  # type: ignore[misc]  # the options are spelled out here alone
     with tf32(configs[0].tf32):
         run = Run(plan, joined(models), partial(on.course, graph=graph, compiled=compiled), state)
         if overwrite and state is None:
-            plan.clear()  # not before all is known to fit: a run that is refused leaves what was there
+            plan.clear()  # only now that everything fits: a refused run leaves the old one
         _loop(run, progress)
         results = [_result(run, i, each, on) for i, each in enumerate(models)]
     return results[0] if alone else results
@@ -214,8 +214,8 @@ def load_model(run_dir: Folder, data: Corpus, *, member: int = ..., device: Devi
 def load_model(run_dir: Folder, data: Data, *, member: int = 0, device: Device = "auto") -> ResidualMLP | Transformer:
     """Return the network of a finished or interrupted run on this data; of several networks, one member.
 
-    It is the `ResidualMLP` or the `Transformer` of the run's configuration. The weights of a model of one's own are
-    under ``model`` in checkpoint.pt.
+    It is the `ResidualMLP` or the `Transformer` of the run's configuration. The weights of a user's model are under
+    ``model`` in checkpoint.pt.
     """
     device = choose_device(device)
     state = checkpoint.load(Path(run_dir) / "checkpoint.pt")
@@ -277,7 +277,7 @@ def _check_members(configs: Sequence[AnyTrainConfig]) -> None:
 
 
 def _check_size(config: AnyTrainConfig, n_members: int, data: Data, state: checkpoint.State | None) -> None:
-    """Raise, before networks are made, unless a checkpoint has as many weights as they have, and memory holds them."""
+    """Raise, before networks are made, unless a checkpoint has enough weights for them, and they fit in memory."""
     inputs = data.n_tokens + data.length if isinstance(data, Corpus) else data.recipe.dim
     blocks = config.n_blocks * 2 * config.expansion * config.d_model**2  # the matrices of all blocks
     inside = n_members * (inputs * config.d_model + blocks)
