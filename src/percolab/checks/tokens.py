@@ -90,8 +90,8 @@ def structure(sample: Sample) -> Check:
 def remade(stored: StoredDocuments) -> Check:
     """Check that the first documents and beliefs of a store are those that its recipe makes, to the bit."""
     n = min(len(stored), -(-POSITIONS // stored.corpus.length))
-    made = stored.recipe.part(0, n).columns()
-    wrong = [name for name, column in made.items() if not np.array_equal(getattr(stored, name)[:n], column)]
+    columns = stored.recipe.part(0, n).columns()
+    wrong = [name for name, column in columns.items() if not np.array_equal(getattr(stored, name)[:n], column)]
     measured = f"{', '.join(wrong)} differ" if wrong else "the same"
     return exact("recipe", "the same documents, to the bit", measured, len(wrong), 0, f"{n:,} documents")
 
@@ -220,12 +220,12 @@ def floor(sample: Sample) -> Check:
     step = max(1, PREDICTED // 8 // (corpus.length * corpus.n_tokens))
     gap = spread = total = 0.0
     for lo in range(0, n, step):
-        given = slice(lo, min(lo + step, n))
-        chances = corpus.predict(sample.documents.tokens[given, :-1], every=True)
+        part = slice(lo, min(lo + step, n))
+        chances = corpus.predict(sample.documents.tokens[part, :-1], every=True)
         surprise = -np.log(chances)
         entropy = np.einsum("itv,itv->it", chances, surprise)
         spread += float((np.einsum("itv,itv,itv->it", chances, surprise, surprise) - entropy**2).sum())
-        gap += float((sample.beliefs.floor[given, 1:] - entropy).sum())
+        gap += float((sample.beliefs.floor[part, 1:] - entropy).sum())
         total += float(entropy.sum())
     positions = n * (corpus.length - 1)
     if positions < FEWEST:

@@ -155,10 +155,10 @@ def targets_over_clusters(subject: Subject) -> Check:
 def _clusters_as_drawn(subject: Subject) -> NDArray[np.bool_]:
     """Return which clusters have no value that an edit set."""
     forest, (latents, points) = subject.forest, drawn(subject)
-    kept = np.ones(forest.n_clusters, np.bool_)
-    kept[forest.latent_cluster[~latents]] = False
-    kept[forest.point_cluster[~points]] = False
-    return kept
+    as_drawn = np.ones(forest.n_clusters, np.bool_)
+    as_drawn[forest.latent_cluster[~latents]] = False
+    as_drawn[forest.point_cluster[~points]] = False
+    return as_drawn
 
 
 # ---------------------------------------------------------------------- values that edits set

@@ -215,10 +215,10 @@ class Corpus(Written, kind=KIND):
         return sampler.decayed(self._as_tokens(tokens), self.n_tokens, share, parallel.thread_count(threads))
 
     def _as_tokens(self, tokens: ArrayLike) -> NDArray[np.int32]:
-        given = np.asarray(tokens)
-        if given.ndim != 2:
-            raise ValueError(f"tokens must have shape (documents, positions), got {given.shape}")
-        return np.ascontiguousarray(indices("tokens", given, self.n_tokens), np.int32)
+        array = np.asarray(tokens)
+        if array.ndim != 2:
+            raise ValueError(f"tokens must have shape (documents, positions), got {array.shape}")
+        return np.ascontiguousarray(indices("tokens", array, self.n_tokens), np.int32)
 
     # ------------------------------------------------------------------ recipes
 

@@ -89,7 +89,7 @@ def _draw(drawn_by, tables, number, tokens, context, lexicon, renewed):
     length = tokens.shape[1]
     some, n_blocks = max(1, RUN // length), (length + 1) // 2
     nodes, indices = np.empty(some * length, np.uint64), np.empty(some * length, np.uint64)
-    words, fresh = np.empty(4 * some * n_blocks, np.int32), np.empty(4 * some * length, np.int32)
+    bits, fresh = np.empty(4 * some * n_blocks, np.int32), np.empty(4 * some * length, np.int32)
     begins, drawn = np.empty(some * length + 1, np.uint64), np.empty(some * length, np.int64)
     for lo in range(0, number.size, some):
         part = number[lo : lo + some]
@@ -99,8 +99,8 @@ def _draw(drawn_by, tables, number, tokens, context, lexicon, renewed):
                 nodes[i * n_blocks + b] = part[i]
                 indices[i * n_blocks + b] = b
         count = part.size * n_blocks
-        philox.bits_of_nodes(nodes[:count], indices[:count], philox.POSITION, drawn_by.key, words)
-        count = _renew(drawn_by, part, words, renewed[lo : lo + some], begins)
+        philox.bits_of_nodes(nodes[:count], indices[:count], philox.POSITION, drawn_by.key, bits)
+        count = _renew(drawn_by, part, bits, renewed[lo : lo + some], begins)
         for s in range(count):
             nodes[s] = part[begins[s] // np.uint64(length)]
             indices[s] = begins[s] % np.uint64(length)
@@ -109,7 +109,7 @@ def _draw(drawn_by, tables, number, tokens, context, lexicon, renewed):
         begins[count] = part.size * length
         segments = begins[: count + 1], drawn, tables.start, tables.size, tables.latent
         documents = part, lexicon[lo : lo + some], tokens[lo : lo + some], context[lo : lo + some]
-        _choose_tokens(drawn_by.key, segments, tables.ids, words, documents)
+        _choose_tokens(drawn_by.key, segments, tables.ids, bits, documents)
 
 
 @kernel
@@ -214,11 +214,11 @@ def counterfactual(
     drawn = _numbers(tables, latents.flat[starts], documents.lexicon[starts // length])
     n_blocks = (length + 1) // 2
     nodes, blocks = np.repeat(documents.number.astype(np.uint64), n_blocks), np.arange(n_blocks, dtype=np.uint64)
-    words = np.empty(4 * nodes.size, np.int32)
-    philox.bits_of_nodes(nodes, np.tile(blocks, n), philox.POSITION, drawn_by.key, words)
+    bits = np.empty(4 * nodes.size, np.int32)
+    philox.bits_of_nodes(nodes, np.tile(blocks, n), philox.POSITION, drawn_by.key, bits)
     segments = np.append(starts, n * length).astype(np.uint64), drawn, tables.start, tables.size, tables.latent
     tokens, new = np.empty((n, length), np.int32), np.empty((n, length), np.int32)
-    _choose_tokens(drawn_by.key, segments, tables.ids, words, (documents.number, documents.lexicon, tokens, new))
+    _choose_tokens(drawn_by.key, segments, tables.ids, bits, (documents.number, documents.lexicon, tokens, new))
     if not np.array_equal(tokens[~forced], documents.tokens[~forced]):
         raise ValueError("documents must be of this corpus, got tokens that it does not draw from their contexts")
     return replace(documents, tokens=tokens, context=new)
@@ -226,10 +226,10 @@ def counterfactual(
 
 def _one_each(name: str, values: ArrayLike, n: int) -> Ints:
     """Return one number for each document."""
-    given = np.asarray(values)
-    if given.shape not in ((), (n,)):
-        raise ValueError(f"{name} must be a number or have shape ({n},), one for each document, got {given.shape}")
-    return np.broadcast_to(given, n)
+    array = np.asarray(values)
+    if array.shape not in ((), (n,)):
+        raise ValueError(f"{name} must be a number or have shape ({n},), one for each document, got {array.shape}")
+    return np.broadcast_to(array, n)
 
 
 def _numbers(tables: Tables, latents: Ints, lexicon: NDArray[np.int32]) -> Ints:

@@ -42,9 +42,9 @@ class Lazy:
     @classmethod
     def lazy(cls, read: Callable[[str], Any]) -> Self:
         """Return one whose fields are read by name when first asked for."""
-        made = object.__new__(cls)
-        object.__setattr__(made, "_read", read)
-        return made
+        instance = object.__new__(cls)
+        object.__setattr__(instance, "_read", read)
+        return instance
 
     def __getattr__(self, name: str) -> Any:
         # Reached only when a field is not there yet, which happens in lazy ones alone.
@@ -103,9 +103,9 @@ class SampleSet(Lazy):
         # Sizes of clusters would have to be read from disk, so they are left to `forest`.
         n, dim = self.X.shape
         lines = {"rows": int(n), "dimensions": int(dim), "type of X": str(self.X.dtype), "modified": self.modification}
-        made = {key: self.provenance.get(key) for key in ("created", "percolab", "engine_version")}
-        told = {name: value for name, value in (lines | made).items() if value is not None}
-        return f"{text.table(type(self).__name__, told)}{self.recipe._repr_html_()}"
+        origin = {key: self.provenance.get(key) for key in ("created", "percolab", "engine_version")}
+        shown = {name: value for name, value in (lines | origin).items() if value is not None}
+        return f"{text.table(type(self).__name__, shown)}{self.recipe._repr_html_()}"
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)

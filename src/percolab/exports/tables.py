@@ -171,11 +171,11 @@ def read_csv(path: PathLike) -> Dataset:
     from pyarrow import csv
 
     points_path, latents_path, recipe_path = paths("csv", path)
-    kept = read_json("export", recipe_path, MOST_TYPES)
+    header = read_json("export", recipe_path, MOST_TYPES)
     with reading("export", points_path, EXPORT) as points_file, open_plain(latents_path) as latents_file:
         tables = []
         for file, name in ((points_file, "points"), (latents_file, "latents")):
-            types = {column: pa.type_for_alias(word) for column, word in kept["types"][name].items()}
+            types = {column: pa.type_for_alias(word) for column, word in header["types"][name].items()}
             tables.append(numpy_columns(csv.read_csv(file, convert_options=csv.ConvertOptions(column_types=types))))
         points, latents = tables
-        return assemble(positions(points), points, latents, {key: json.dumps(value) for key, value in kept.items()})
+        return assemble(positions(points), points, latents, {key: json.dumps(value) for key, value in header.items()})

@@ -361,7 +361,7 @@ class DocumentStream:
 
     def _make(self, lo: int, room: Room | None) -> Batch:
         batch = (room or self._room)(self.batch_size)
-        made = self.documents.part(lo, lo + self.batch_size).columns(self.columns, 1)
-        for out, column in zip(batch, made.values(), strict=True):
+        columns = self.documents.part(lo, lo + self.batch_size).columns(self.columns, 1)
+        for out, column in zip(batch, columns.values(), strict=True):
             out[:] = column
         return batch

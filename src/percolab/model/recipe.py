@@ -150,14 +150,14 @@ class Written:
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
         """Return what `to_dict` was called on; the values may come from a stranger."""
-        given = dict(values)
-        if cls._kind is not None and (kind := given.pop("kind", cls._kind)) != cls._kind:
+        plain = dict(values)
+        if cls._kind is not None and (kind := plain.pop("kind", cls._kind)) != cls._kind:
             raise ValueError(f"kind must be {cls._kind!r}, got {kind!r}")
-        unknown = sorted(set(given) - {field.name for field in fields(cls)})  # type: ignore[arg-type]
+        unknown = sorted(set(plain) - {field.name for field in fields(cls)})  # type: ignore[arg-type]
         if unknown:
-            words = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", cls.__name__).lower()
-            raise ValueError(f"a {words} has no field {unknown[0]!r}")
-        return cls._of_plain(given)
+            noun = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", cls.__name__).lower()
+            raise ValueError(f"a {noun} has no field {unknown[0]!r}")
+        return cls._of_plain(plain)
 
     @classmethod
     def _of_plain(cls, given: dict[str, Any]) -> Self:

@@ -98,10 +98,10 @@ def _squeeze(word, constant):
 def seed_stream(pool, stream):
     """Set `stream` to the state of ``PCG64`` seeded from this pool."""
     constant = _INIT_B
-    words = (pool[0], pool[1], pool[2], pool[3])
+    parts = (pool[0], pool[1], pool[2], pool[3])
     for i in range(4):
-        low, constant = _squeeze(words[(2 * i) % 4], constant)
-        high, constant = _squeeze(words[(2 * i + 1) % 4], constant)
+        low, constant = _squeeze(parts[(2 * i) % 4], constant)
+        high, constant = _squeeze(parts[(2 * i + 1) % 4], constant)
         stream[i] = low | (high << np.uint64(32))
     start_high, start_low, inc_high, inc_low = stream[0], stream[1], stream[2], stream[3]
     inc_high = (inc_high << _ONE) | (inc_low >> np.uint64(63))

@@ -105,16 +105,16 @@ def _again(dataset: AnyDataset, name: str) -> list[str]:
         return [pages.paragraph(f"Its recipe does not make it: {dataset.modification}.")]
     preset = next((preset for preset, known in PRESETS.items() if known == recipe), None)
     if preset is not None:
-        made, how = f'"{preset}"', f"percolab generate {preset}"
+        source, how = f'"{preset}"', f"percolab generate {preset}"
     elif isinstance(recipe, Recipe) and not recipe.edits:
-        made = "pl." + repr(recipe).replace("=Seeds(", "=pl.Seeds(").replace("=Target(", "=pl.Target(")
+        source = "pl." + repr(recipe).replace("=Seeds(", "=pl.Seeds(").replace("=Target(", "=pl.Target(")
         how = command(recipe)
     else:
         return pages.from_json(recipe.to_json(), type(recipe).__name__)
     return [
         pages.paragraph("On the command line, and in Python:"),
         pages.code(f"{how} -o {name if name.endswith('.zarr') else 'again.zarr'}"),
-        pages.code(f"import percolab as pl\n\nds = pl.generate({made})"),
+        pages.code(f"import percolab as pl\n\nds = pl.generate({source})"),
     ]
 
 

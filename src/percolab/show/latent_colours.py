@@ -73,15 +73,15 @@ def disjoint_groups(forest: Forest, n_groups: int) -> Ints:
     size, children, n = forest.latent_size, forest.latent_children, forest.n_points
     enough = max(2, GROUP_SHARE * n)
     pieces = [(-n, 0)]
-    kept: list[int] = []
-    while pieces and len(pieces) + len(kept) < n_groups:
+    leaves: list[int] = []
+    while pieces and len(pieces) + len(leaves) < n_groups:
         _, latent = heapq.heappop(pieces)
         parts = [int(code) - n for code in children[latent] if code >= n and size[code - n] >= enough]
         for part in parts:
             heapq.heappush(pieces, (-int(size[part]), part))
         if not parts:
-            kept.append(latent)
-    return np.sort([*kept, *(latent for _, latent in pieces)])
+            leaves.append(latent)
+    return np.sort([*leaves, *(latent for _, latent in pieces)])
 
 
 def latent_groups(forest: Forest, groups: Ints) -> Ints:
@@ -176,10 +176,10 @@ def _means(forest: Forest, points: Floats) -> Floats:
 
 def of_rows(known: Truth, values: ArrayLike) -> Floats:
     """Return values of samples as values of the rows of a hierarchy: the mean over the samples of each, NaN if none."""
-    given = np.asarray(values)
-    if given.shape != known.rows.shape:
-        raise ValueError(f"colour must have shape {known.rows.shape}, one value per row, got {given.shape}")
-    numbers = given.astype(np.float64)
+    column = np.asarray(values)
+    if column.shape != known.rows.shape:
+        raise ValueError(f"colour must have shape {known.rows.shape}, one value per row, got {column.shape}")
+    numbers = column.astype(np.float64)
     check_finite("colour", numbers)
     if known.in_order:
         return numbers

@@ -149,8 +149,8 @@ def settings(values: Mapping[str, Any]) -> str:
 
 def provenance(made: Mapping[str, Any]) -> list[str]:
     """Return versions, platform and time of making, under a heading; nothing if nothing is known."""
-    told = {key: value for key, value in made.items() if key not in ("loaded_from", "modified")}
-    return [heading("Provenance"), settings(told)] if told else []
+    shown = {key: value for key, value in made.items() if key not in ("loaded_from", "modified")}
+    return [heading("Provenance"), settings(shown)] if shown else []
 
 
 def from_json(recipe: str, kind: str) -> list[str]:

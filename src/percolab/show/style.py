@@ -111,11 +111,11 @@ def _excess(label: Text, figure: Figure, dpi: int) -> float:
 
 def _broken(text: str, lines: int) -> str:
     """Break a text into lines of about one length; into two before what is in brackets, if that is near the middle."""
-    words = " ".join(text.split())
-    first, bracket, _ = words.partition(" (")
-    if lines == 2 and bracket and abs(len(first) / len(words) - 0.5) < 0.1:
-        return words.replace(" (", "\n(", 1)
-    return textwrap.fill(words, len(words) // lines + 4)
+    line = " ".join(text.split())
+    first, bracket, _ = line.partition(" (")
+    if lines == 2 and bracket and abs(len(first) / len(line) - 0.5) < 0.1:
+        return line.replace(" (", "\n(", 1)
+    return textwrap.fill(line, len(line) // lines + 4)
 
 
 def css() -> str:

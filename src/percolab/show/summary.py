@@ -159,8 +159,8 @@ def _lines(summary: dict[str, Any]) -> list[tuple[str, str]]:
     if "store_bytes" in summary:
         lines.append(("on disk", readable(summary["store_bytes"])))
     provenance = summary["provenance"]
-    made = {key: value for key, value in provenance.items() if key not in ("created", "loaded_from", "modified")}
-    lines.append(("made", f"{provenance.get('created', 'at an unknown time')} by {_pairs(made)}"))
+    versions = {key: value for key, value in provenance.items() if key not in ("created", "loaded_from", "modified")}
+    lines.append(("made", f"{provenance.get('created', 'at an unknown time')} by {_pairs(versions)}"))
     lines += [(f"sha256 {name}", digest) for name, digest in summary.get("sha256", {}).items()]
     if "sha256" in summary:
         lines.append(("verified", "every array matches its digest"))

@@ -56,9 +56,9 @@ def save(
 
 def _keep(complete: Path, target: Path) -> Path:
     """Move a dataset that found its target taken to a name of its own: it may have taken hours."""
-    kept = target.with_name(f"{target.stem[:100]}.kept-{secrets.token_hex(4)}{target.suffix[:20]}")
-    files.rename_new(complete, kept)
-    return kept
+    spare = target.with_name(f"{target.stem[:100]}.kept-{secrets.token_hex(4)}{target.suffix[:20]}")
+    files.rename_new(complete, spare)
+    return spare
 
 
 def check_target(path: Location, *, overwrite: bool) -> None:
@@ -135,15 +135,15 @@ def _columns(dataset: AnyDataset) -> Iterator[tuple[str, Any]]:
 
 def _provenance(dataset: AnyDataset) -> dict[str, Any]:
     """Return where a dataset came from, and what sets it apart from its recipe; of a world also its factors'."""
-    made = {key: value for key, value in dataset.provenance.items() if key != "loaded_from"}
+    record = {key: value for key, value in dataset.provenance.items() if key != "loaded_from"}
     if dataset.modification:
-        made["modified"] = dataset.modification
+        record["modified"] = dataset.modification
     if isinstance(dataset, Superposed):
         factors = [
             {key: value for key, value in part.provenance.items() if key != "loaded_from"} for part in dataset.factors
         ]
-        made |= {"sigma": dataset.sigma.tolist(), "factors": factors}
-    return made
+        record |= {"sigma": dataset.sigma.tolist(), "factors": factors}
+    return record
 
 
 # ---------------------------------------------------------------------- the last step

@@ -100,9 +100,9 @@ def _layout(said: dict[str, Any], packed: bool) -> Layout:
         )
     except (AttributeError, IndexError, KeyError, TypeError, ValueError) as fault:
         raise StoreError(f"its metadata are not those of an array: {one_line(fault)}") from fault
-    for key, found, wanted in rules:
-        if found != wanted:
-            raise StoreError(f"{key} must be {wanted!r}, got {shown(found)}")
+    for key, value, wanted in rules:
+        if value != wanted:
+            raise StoreError(f"{key} must be {wanted!r}, got {shown(value)}")
     _check_sizes(shape, chunks)
     known = Layout(shape, dtype, chunks[0], packed)
     most = max(LARGEST_BLOCK, known.row_bytes)

@@ -112,10 +112,10 @@ def generate_store(
     ):
         if locations.local_path(target) is not None:
             files.sweep(Path(target))
-        made = _make_store(recipe, working, how, report, check_alone)
+        result = _make_store(recipe, working, how, report, check_alone)
         if how.moved:
             commit.put(Path(working), Path(target), overwrite=True, sync=sync)
-        return made
+        return result
 
 
 def recipe_to_resume(location: Location, *, overwrite: bool) -> Recipe | None:
@@ -270,8 +270,8 @@ def _make_store(
     progress("shards", 0, total)
     threads = None if how.shards is None else 1
     tasks = ((store, [(part, _maker(table, *part, threads)) for part in parts]) for parts in plan)
-    for made, taken in map(make, tasks) if how.shards is None else runners.run(make, tasks, how.runner, workers):
-        done, peak = done + made, max(peak, taken)
+    for count, taken in map(make, tasks) if how.shards is None else runners.run(make, tasks, how.runner, workers):
+        done, peak = done + count, max(peak, taken)
         progress("shards", done, total)
     check_alone()
     store.finish(version.provenance(engine_version=schema.version_of(recipe)), sync=how.sync and not how.moved)

@@ -365,9 +365,9 @@ def _attributes_of(recipe: StoredRecipe) -> dict[str, Any]:
 
 def _check_same(location: Location, there: Mapping[str, Any], wanted: Mapping[str, Any]) -> None:
     """Raise unless the store at the location can be resumed."""
-    made = there.get("provenance")
+    origin = there.get("provenance")
     # A complete store does not know its cell.
-    said = {"cell": wanted["cell"], **(made if isinstance(made, dict) else {}), **there}
+    said = {"cell": wanted["cell"], **(origin if isinstance(origin, dict) else {}), **there}
     for key in ("format", "engine_version", "cell"):
         _check_field(location, key, said.get(key), wanted[key])
     if "modified" in said:

@@ -129,7 +129,7 @@ def _recipe(factor: Any) -> Any:
 def _superpose(recipe: Superposition, threads: int, progress: Progress) -> Superposed:
     _require_memory(recipe)
     count = len(recipe.factors)
-    kept: list[Dataset] = []
+    factors: list[Dataset] = []
     sigma = np.empty(count)
     X, rows = np.empty((0, 0)), np.empty((0, count), np.int64)
     for k in range(count):
@@ -148,10 +148,10 @@ def _superpose(recipe: Superposition, threads: int, progress: Progress) -> Super
         how = rotation_of(recipe, k)
         samples.add_factor(source, rows[:, k], scale, how, X, fresh=k == 0, threads=threads)
         progress("sum", (k + 1) * len(X), count * len(X))
-        kept.append(remade(factor))
+        factors.append(remade(factor))
         del factor, source  # before the next one is made
-    y = superposed_targets(recipe, [factor.y for factor in kept], rows)
-    return Superposed(recipe, X, y, rows, tuple(kept), sigma, provenance(engine_version=VERSION))
+    y = superposed_targets(recipe, [factor.y for factor in factors], rows)
+    return Superposed(recipe, X, y, rows, tuple(factors), sigma, provenance(engine_version=VERSION))
 
 
 def _factor(recipe: Superposition, k: int, threads: int, progress: Progress) -> Dataset:

@@ -173,10 +173,10 @@ class RemadeArray(LazyArray):
 
 def remade(dataset: Dataset) -> Dataset:
     """Return a dataset without its X in memory: it is made again from the recipe when asked for."""
-    kept = {field.name: getattr(dataset, field.name) for field in fields(dataset) if field.name != "X"}
-    kept["X"] = RemadeArray(dataset.recipe, dataset.X.shape)
+    columns = {field.name: getattr(dataset, field.name) for field in fields(dataset) if field.name != "X"}
+    columns["X"] = RemadeArray(dataset.recipe, dataset.X.shape)
     # Read, and not replaced: a dataset whose fields are replaced does not count as what its recipe makes.
-    return Dataset.lazy(kept.__getitem__)
+    return Dataset.lazy(columns.__getitem__)
 
 
 # ---------------------------------------------------------------------- truth

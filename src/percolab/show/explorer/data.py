@@ -73,42 +73,42 @@ def overview(subject: Subject, progress: Progress) -> dict[str, Any]:
     samples, total = subject.sample()
     X = read(subject.dataset.X, samples, progress)
     truths = subject.truths
-    listings = [list_latents(one.forest, subject.min_size) for one in truths]
+    listings = [list_latents(truth.forest, subject.min_size) for truth in truths]
     sets = _sets(truths, listings, samples)
-    found = {
+    start = {
         "name": subject.name,
         "lead": _lead(subject.dataset),
         "seed": subject.seed,
         "planes": components(sets_that_fit(X, sets, max(MOST_PLANE_ROWS, 2 * samples.size), progress)),
         "trees": [
-            tree_columns(one, listing) | _about(subject.dataset, k)
-            for k, (one, listing) in enumerate(zip(truths, listings, strict=True))
+            tree_columns(truth, listing) | _about(subject.dataset, k)
+            for k, (truth, listing) in enumerate(zip(truths, listings, strict=True))
         ],
     }
-    return found | points(subject, samples, total, X)
+    return start | points(subject, samples, total, X)
 
 
 def part(subject: Subject, factor: int, latent: int) -> dict[str, Any]:
     """Return the points of one latent, in their own components, and what is below it in the tree."""
     samples, total = subject.sample(factor, latent)
     X = read(subject.dataset.X, samples)
-    one = subject.truths[factor]
-    listing = list_latents(one.forest, 2, latent)
-    found = {"planes": components([(factor, latent, X)]), "factor": factor, "tree": tree_columns(one, listing)}
-    return found | points(subject, samples, total, X)
+    truth = subject.truths[factor]
+    listing = list_latents(truth.forest, 2, latent)
+    view = {"planes": components([(factor, latent, X)]), "factor": factor, "tree": tree_columns(truth, listing)}
+    return view | points(subject, samples, total, X)
 
 
 def points(subject: Subject, samples: Ints, total: int, X: NDArray[Any]) -> dict[str, Any]:
     """Return what is known of some samples: where they are in each hierarchy, their columns, what fires on them."""
     features = subject.features
-    found: dict[str, Any] = {"samples": samples, "total": total, "columns": _columns(subject, samples, X), "places": []}
-    for k, one in enumerate(subject.truths):
-        rows = one.rows[samples]
-        place = {"rows": rows, "depth": one.forest.point_depth[rows]}
+    view: dict[str, Any] = {"samples": samples, "total": total, "columns": _columns(subject, samples, X), "places": []}
+    for k, truth in enumerate(subject.truths):
+        rows = truth.rows[samples]
+        place = {"rows": rows, "depth": truth.forest.point_depth[rows]}
         if features is not None:
             place |= shown_features.score_columns(features, k, samples)
-        found["places"].append(place)
-    return found if features is None else found | {"features": shown_features.columns(features, samples)}
+        view["places"].append(place)
+    return view if features is None else view | {"features": shown_features.columns(features, samples)}
 
 
 def read(X: Any, rows: Ints, progress: Progress = silent) -> NDArray[Any]:
@@ -226,15 +226,15 @@ def sets_that_fit(
 def _sets(truths: list[Truth], listings: list[Listing], samples: Ints) -> list[tuple[int, int, Ints]]:
     """Return the latents that get components of their own, with their points among those drawn."""
     sets = []
-    for k, (one, listing) in enumerate(zip(truths, listings, strict=True)):
-        rows = one.rows[samples]
+    for k, (truth, listing) in enumerate(zip(truths, listings, strict=True)):
+        rows = truth.rows[samples]
         order = np.argsort(rows, kind="stable")
-        for latent in seen_alone(one.forest, listing).tolist():
-            inside = one.forest.points_of(latent)
+        for latent in seen_alone(truth.forest, listing).tolist():
+            inside = truth.forest.points_of(latent)
             lo, hi = np.searchsorted(rows[order], [inside.start, inside.stop])
             if hi - lo >= FEWEST_SEEN:
                 sets.append((k, latent, np.sort(order[lo:hi])))
-    return sorted(sets, key=lambda one: -one[2].size)
+    return sorted(sets, key=lambda entry: -entry[2].size)
 
 
 def _columns(subject: Subject, samples: Ints, X: NDArray[Any]) -> list[dict[str, Any]]:
@@ -242,14 +242,14 @@ def _columns(subject: Subject, samples: Ints, X: NDArray[Any]) -> list[dict[str,
     y = _flat(np.asarray(subject.dataset.y[samples]))
     labels = y.dtype.kind in "iu"
     kind = "label" if labels else "number"
-    found = [{"name": "y", "kind": kind, "values": y if labels else y.astype(np.float32)}]
-    given = subject.prediction
-    if given is not None:
-        guess = _flat(np.asarray(given(X) if callable(given) else given[samples]))
+    columns = [{"name": "y", "kind": kind, "values": y if labels else y.astype(np.float32)}]
+    prediction = subject.prediction
+    if prediction is not None:
+        guess = _flat(np.asarray(prediction(X) if callable(prediction) else prediction[samples]))
         error = (guess != y).astype(np.float32) if labels else (guess - y).astype(np.float32)
-        found.append({"name": "prediction", "kind": kind, "values": guess if labels else guess.astype(np.float32)})
-        found.append({"name": "error", "kind": "wrong" if labels else "number", "values": error})
-    return found
+        columns.append({"name": "prediction", "kind": kind, "values": guess if labels else guess.astype(np.float32)})
+        columns.append({"name": "error", "kind": "wrong" if labels else "number", "values": error})
+    return columns
 
 
 def _flat(values: NDArray[Any]) -> NDArray[Any]:

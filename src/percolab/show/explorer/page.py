@@ -140,7 +140,7 @@ def _figure(name: str, tools: str, scroll: str, **options: Any) -> Any:
     from bokeh.models import Range1d
     from bokeh.plotting import figure
 
-    made = figure(
+    plot = figure(
         name=name,
         tools=tools,
         active_scroll=scroll,
@@ -151,13 +151,13 @@ def _figure(name: str, tools: str, scroll: str, **options: Any) -> Any:
         min_border=4,
         **options,
     )
-    made.background_fill_alpha = made.border_fill_alpha = 0
-    made.outline_line_color = None
-    made.grid.visible = False
-    for axis in (*made.xaxis, *made.yaxis):
+    plot.background_fill_alpha = plot.border_fill_alpha = 0
+    plot.outline_line_color = None
+    plot.grid.visible = False
+    for axis in (*plot.xaxis, *plot.yaxis):
         axis.minor_tick_line_color = None
         axis.axis_label_text_font_style = "normal"
-    return made
+    return plot
 
 
 def _source(name: str, *columns: str) -> ColumnDataSource:

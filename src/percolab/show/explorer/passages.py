@@ -66,14 +66,14 @@ def gather(
         corpus, first, total = source, FIRST, None
     length, lexicons = corpus.length, range(len(corpus.lexicons))
     room = MOST_BYTES // (length * sum(corpus.contexts(k).size for k in lexicons))
-    given = {} if codes is None else dict(codes) if isinstance(codes, Mapping) else {"features": codes}
-    sizes = {label: int(np.prod(part.shape[:-1])) // length for label, part in given.items()}
+    by_label = {} if codes is None else dict(codes) if isinstance(codes, Mapping) else {"features": codes}
+    sizes = {label: int(np.prod(part.shape[:-1])) // length for label, part in by_label.items()}
     networks = dict(beliefs or {})
     read = [len(probed.inside[0]) // length for probed in networks.values()]
     known = [size for size in (total, *sizes.values(), *read) if size is not None]
     count = max(1, min(MOST_DOCUMENTS, most // length, room, *known))
     documents = corpus.documents(first, first + count)
-    by_name = scores if isinstance(scores, Mapping) else dict.fromkeys(given, scores)
+    by_name = scores if isinstance(scores, Mapping) else dict.fromkeys(by_label, scores)
     return pack(
         {
             "name": name,
@@ -82,7 +82,7 @@ def gather(
             "length": length,
             "trees": [_tree(corpus, k) for k in lexicons],
             "features": [
-                _features(label, part, documents, by_name.get(label)) for label, part in given.items()
+                _features(label, part, documents, by_name.get(label)) for label, part in by_label.items()
             ],
             "networks": [_network(corpus, label, probed, count) for label, probed in networks.items()],
             **_columns(corpus, documents),
@@ -148,7 +148,7 @@ def _features(label: str, codes: Any, documents: Documents, scores: Any) -> dict
         raise ValueError(f"codes must have {length} rows for each document, got {codes.shape[0]} rows")
     matrix = above(codes[: n * length], 0)
     top = np.maximum(matrix.max(0).toarray().ravel() if matrix.nnz else np.ones(matrix.shape[1]), 1e-30)
-    given = [] if scores is None else list(scores) if isinstance(scores, list | tuple) else [scores]
+    per_lexicon = [] if scores is None else list(scores) if isinstance(scores, list | tuple) else [scores]
     return {
         "name": label,
         "n_features": matrix.shape[1],
@@ -156,8 +156,8 @@ def _features(label: str, codes: Any, documents: Documents, scores: Any) -> dict
         "feature": np.asarray(matrix.indices, np.int64),
         "level": levels(matrix.data, top[matrix.indices]),
         "best": [
-            {"latent": one.features["latent"].to_numpy(), "f1": one.features["f1"].to_numpy().astype(np.float32)}
-            for one in given
+            {"latent": score.features["latent"].to_numpy(), "f1": score.features["f1"].to_numpy().astype(np.float32)}
+            for score in per_lexicon
         ],
     }
 

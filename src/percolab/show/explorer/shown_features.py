@@ -58,16 +58,16 @@ def gather(codes: Any, rows: Any, scores: Any, n_samples: int, n_trees: int, thr
     where = np.arange(n_samples) if rows is None else indices("rows", rows, n_samples)
     if where.shape != matrix.shape[:1]:
         raise ValueError(f"rows must name the row of each of the {matrix.shape[0]} rows of the codes, got {where.size}")
-    given = list(scores) if isinstance(scores, list | tuple) else [scores]
-    if len(given) != n_trees or any(one is None for one in given):
-        raise ValueError(f"scores must be one for each of {n_trees} hierarchies, got {len(given)}")
-    for one in given:
-        if len(one.features) != matrix.shape[1]:
+    per_tree = list(scores) if isinstance(scores, list | tuple) else [scores]
+    if len(per_tree) != n_trees or any(score is None for score in per_tree):
+        raise ValueError(f"scores must be one for each of {n_trees} hierarchies, got {len(per_tree)}")
+    for score in per_tree:
+        if len(score.features) != matrix.shape[1]:
             raise ValueError(
-                f"scores must be of the {matrix.shape[1]} features of the codes, got {len(one.features)} features"
+                f"scores must be of the {matrix.shape[1]} features of the codes, got {len(score.features)} features"
             )
     samples, order = np.unique(where, return_index=True)
-    return Features(matrix, samples, order, given, name)
+    return Features(matrix, samples, order, per_tree, name)
 
 
 def columns(features: Features, samples: Ints) -> dict[str, Any]:
@@ -75,7 +75,7 @@ def columns(features: Features, samples: Ints) -> dict[str, Any]:
     place = features.order[np.searchsorted(features.rows, samples)]
     table = features.codes[place].tocsc()
     table.sort_indices()
-    best = np.max([one.features["f1"].to_numpy() for one in features.scores], axis=0)
+    best = np.max([score.features["f1"].to_numpy() for score in features.scores], axis=0)
     count = np.diff(table.indptr)
     order = np.lexsort((np.arange(best.size), -best))
     order = order[count[order] > 0]
@@ -100,14 +100,14 @@ def columns(features: Features, samples: Ints) -> dict[str, Any]:
 def score_columns(features: Features, factor: int, samples: Ints) -> dict[str, Any]:
     """Return what one hierarchy's score says of concepts and of features, and which points are absorbed."""
     score = features.scores[factor]
-    concepts, found = score.concepts, score.features
+    concepts, matches = score.concepts, score.features
     taken = {"latent": concepts["latent"].to_numpy(), "recovered": score.summary["recovered"]}
     taken |= {name: concepts[name].to_numpy().astype(np.float32) for name in OF_CONCEPTS}
     taken |= {name: concepts[name].to_numpy() for name in COUNTS_OF_CONCEPTS}
-    of_features = {name: found[name].to_numpy().astype(np.float32) for name in OF_FEATURES}
+    of_features = {name: matches[name].to_numpy().astype(np.float32) for name in OF_FEATURES}
     place = features.order[np.searchsorted(features.rows, samples)]
     absorbed = np.asarray(score.absorbed_from)[place]
-    return {"concepts": taken, "features": of_features | {"latent": found["latent"].to_numpy()}, "absorbed": absorbed}
+    return {"concepts": taken, "features": of_features | {"latent": matches["latent"].to_numpy()}, "absorbed": absorbed}
 
 
 def varints(numbers: NDArray[Any]) -> NDArray[np.uint8]:
