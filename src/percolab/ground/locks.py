@@ -1,4 +1,4 @@
-"""Locks on files and directories that end with the process that holds them, however it ends."""
+"""Locks on files and directories; a lock is released when its process ends, however it ends."""
 
 from __future__ import annotations
 

@@ -183,7 +183,7 @@ def integer_below(stream, bound):
 
 @kernel
 def shuffle(stream, items):
-    """Shuffle in place, as ``Generator.shuffle`` does a list: Fisher-Yates, indices by masked rejection."""
+    """Shuffle in place, as ``Generator.shuffle`` shuffles a list: Fisher-Yates, with indices by masked rejection."""
     mask = np.uint64(1)
     while mask < items.size:
         mask = (mask << _ONE) | _ONE

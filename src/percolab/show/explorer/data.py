@@ -73,7 +73,7 @@ def overview(subject: Subject, progress: Progress) -> dict[str, Any]:
     samples, total = subject.sample()
     X = read(subject.dataset.X, samples, progress)
     truths = subject.truths
-    listings = [list_latents(truth.forest, subject.min_size) for truth in truths]
+    listings = [list_latents(known.forest, subject.min_size) for known in truths]
     sets = _sets(truths, listings, samples)
     start = {
         "name": subject.name,
@@ -81,8 +81,8 @@ def overview(subject: Subject, progress: Progress) -> dict[str, Any]:
         "seed": subject.seed,
         "planes": components(sets_that_fit(X, sets, max(MOST_PLANE_ROWS, 2 * samples.size), progress)),
         "trees": [
-            tree_columns(truth, listing) | _about(subject.dataset, k)
-            for k, (truth, listing) in enumerate(zip(truths, listings, strict=True))
+            tree_columns(known, listing) | _about(subject.dataset, k)
+            for k, (known, listing) in enumerate(zip(truths, listings, strict=True))
         ],
     }
     return start | points(subject, samples, total, X)
@@ -92,9 +92,9 @@ def part(subject: Subject, factor: int, latent: int) -> dict[str, Any]:
     """Return the points of one latent, in their own components, and what is below it in the tree."""
     samples, total = subject.sample(factor, latent)
     X = read(subject.dataset.X, samples)
-    truth = subject.truths[factor]
-    listing = list_latents(truth.forest, 2, latent)
-    view = {"planes": components([(factor, latent, X)]), "factor": factor, "tree": tree_columns(truth, listing)}
+    known = subject.truths[factor]
+    listing = list_latents(known.forest, 2, latent)
+    view = {"planes": components([(factor, latent, X)]), "factor": factor, "tree": tree_columns(known, listing)}
     return view | points(subject, samples, total, X)
 
 
@@ -102,9 +102,9 @@ def points(subject: Subject, samples: Ints, total: int, X: NDArray[Any]) -> dict
     """Return what is known of some samples: where they are in each hierarchy, their columns, what fires on them."""
     features = subject.features
     view: dict[str, Any] = {"samples": samples, "total": total, "columns": _columns(subject, samples, X), "places": []}
-    for k, truth in enumerate(subject.truths):
-        rows = truth.rows[samples]
-        place = {"rows": rows, "depth": truth.forest.point_depth[rows]}
+    for k, known in enumerate(subject.truths):
+        rows = known.rows[samples]
+        place = {"rows": rows, "depth": known.forest.point_depth[rows]}
         if features is not None:
             place |= shown_features.score_columns(features, k, samples)
         view["places"].append(place)
@@ -226,11 +226,11 @@ def sets_that_fit(
 def _sets(truths: list[Truth], listings: list[Listing], samples: Ints) -> list[tuple[int, int, Ints]]:
     """Return the latents that get components of their own, with their points among those drawn."""
     sets = []
-    for k, (truth, listing) in enumerate(zip(truths, listings, strict=True)):
-        rows = truth.rows[samples]
+    for k, (known, listing) in enumerate(zip(truths, listings, strict=True)):
+        rows = known.rows[samples]
         order = np.argsort(rows, kind="stable")
-        for latent in seen_alone(truth.forest, listing).tolist():
-            inside = truth.forest.points_of(latent)
+        for latent in seen_alone(known.forest, listing).tolist():
+            inside = known.forest.points_of(latent)
             lo, hi = np.searchsorted(rows[order], [inside.start, inside.stop])
             if hi - lo >= FEWEST_SEEN:
                 sets.append((k, latent, np.sort(order[lo:hi])))
