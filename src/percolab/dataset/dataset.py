@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from percolab.store.stored_array import StoredArray
 
 
-#: The modification of a dataset whose fields were replaced by hand: its recipe does not make it.
+#: Two modifications of datasets that their recipes do not make.
 BY_HAND, GIVEN = "arrays replaced by hand", "y given as an array"
 #: The modules that make data, by the name of the engine; each has a `VERSION`.
 ENGINES = {"native": native, "paper": paper}
@@ -383,7 +383,7 @@ class Dataset(SampleSet):
             raise ValueError(f"a dataset must be as its recipe makes it to be moved or turned, got {self.modification}")
 
     def _edited(self, edit: Edit, **changes: Any) -> Dataset:
-        """Return the dataset after an edit: in its recipe, or if that does not make it, in what it says of itself."""
+        """Return the dataset after an edit, recorded in its recipe or, if that does not make it, as a modification."""
         if self._is_foreign:
             return self._changed(provenance=self._told("values set by hand"), **changes)
         return self._changed(recipe=replace(self.recipe, edits=(*self.recipe.edits, edit)), **changes)

@@ -70,7 +70,7 @@ def way_of(recipe: Recipe, forest: Forest, latent: int) -> tuple[Way, int]:
 
 
 def shift_vector(edit: Shift, dim: int) -> Floats:
-    """Return (d,) what a shift adds: its own vector, or its distance times a unit vector drawn for seed and latent."""
+    """Return the (d,) vector of a shift: given, or its distance times a unit vector drawn for seed and latent."""
     if edit.seed is None:
         return np.asarray(edit.by, np.float64)
     vector = np.empty(dim)
@@ -171,7 +171,7 @@ def _before_entry(forest: Forest, way: Way) -> int:
 
 @kernel
 def _walk(X, first_row, left_size, bond, entry, steps, came_from, stride):
-    """Walk the rows of a latent from its entry: each is a step from the one before, the entry from `came_from`."""
+    """Walk the rows of a latent from its entry: each row is a step from its parent, the entry from `came_from`."""
     order, parent = embedding.plan_walk(first_row, left_size, bond, entry, embedding.walk_work(X.shape[0]))
     for row in order:
         above = parent[row]

@@ -52,7 +52,7 @@ def induced(forest: Forest, rows: Ints) -> tuple[Forest, Ints, Ints]:
 def _with_cycles(trees: Forest, forest: Forest, rows: Ints, new_row: Ints) -> Forest:
     """Return a forest on some rows of another with the bonds that close cycles between two of them.
 
-    What is left of the latent that was the top when such a bond came is the smallest that holds all its kept rows.
+    The latent that was the top when such a bond was added becomes the smallest latent that holds all its kept rows.
     """
     ends = new_row[forest.extra_bond]
     kept = np.flatnonzero((ends >= 0).all(axis=1))

@@ -25,7 +25,7 @@ def validate(forest: Forest) -> None:
 
 
 def check_structure(forest: Forest) -> None:
-    """Check, in linear time, all that compiled passes rely on: sizes, splits and bonds; raise ValueError if wrong.
+    """Check, in linear time, the sizes, splits and bonds that compiled passes rely on; raise ValueError if wrong.
 
     If they are right, no pass reads or writes out of bounds, whatever the births are.
     """

@@ -221,7 +221,7 @@ def _log_of_rest(u):
 
 @kernel
 def _ziggurat_edge(layer, magnitude, x, high, low, inc_high, inc_low):
-    """Finish a draw that left the layer's inner rectangle (1% do): accepted, value, state."""
+    """Finish a draw that left the layer's inner rectangle (1% do); return its acceptance, its value, and the state."""
     if layer != 0:
         high, low = _step(high, low, inc_high, inc_low)
         height = (_DENSITY[layer - 1] - _DENSITY[layer]) * _uniform_of(high, low) + _DENSITY[layer]

@@ -114,7 +114,7 @@ def _log_factorial(m: int) -> Decimal:
 
 @kernel
 def _outward(pairs, chance, mode, at_mode, u):
-    """Return the outcome at which probabilities taken from the mode outward, above and below in turn, exceed u."""
+    """Return the outcome at which the sum of probabilities, added outward from the mode, exceeds u."""
     odds = chance / (1.0 - chance)
     up, down, above, below = mode, mode, at_mode, at_mode
     u -= at_mode
