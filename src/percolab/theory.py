@@ -220,8 +220,7 @@ def split_law(left: ArrayLike, n_points: int) -> Floats:
 
     The probability that cutting a uniform bond of a uniform tree on n points leaves k of them on the left. The top
     latent of a cluster splits by this law, and so does every latent below, with n its own size. In terms of the Borel
-    law b it is
-    n b(k) b(n-k) / (2 (n-1) b(n)), so it tends to b(k)/2 for fixed k (Pitman 1999; Aldous and Pitman 1998).
+    law b it is n b(k) b(n-k) / (2 (n-1) b(n)), so it tends to b(k)/2 for fixed k (Pitman 1999; Aldous and Pitman 1998).
     """
     n, k = check_integer("n_points", n_points, 2), np.asarray(left, np.float64)
     inside = np.clip(k, 1, n - 1)

@@ -38,8 +38,7 @@ def degrees(subject: Subject) -> Check:
 
     A point's degree less one is how often it occurs in its cluster's Prüfer code, so the degrees of a cluster have the
     law of s - 2 balls thrown into s boxes. Clusters are independent, and the covariance of occupancy numbers is known,
-    so
-    the sum of squares is a chi-square although degrees of one cluster depend on each other.
+    so the sum of squares is a chi-square although degrees of one cluster depend on each other.
     """
     law, forest = "degree", subject.forest
     size = forest.cluster_size[forest.cluster_size >= 3]

@@ -101,8 +101,8 @@ def to_csv(
 ) -> None:
     """Write the tables of `to_parquet`, X as columns ``x0 …``, as ``{stem}.points.csv`` and ``{stem}.latents.csv``.
 
-    Line i is row or latent i. Numbers are written with enough digits to be read back to the bit. The
-    recipe and the types of the columns are in ``{stem}.recipe.json``.
+    Line i is row or latent i. Numbers are written with enough digits to be read back to the bit. The recipe and the
+    types of the columns are in ``{stem}.recipe.json``.
     """
     import_arrow("CSV")
     from pyarrow import csv
@@ -152,7 +152,7 @@ read_huggingface = read_parquet
 
 
 def _table(file: IO[bytes]) -> Any:
-    """Return the table of a Parquet file, if it is one of numbers that memory holds: small files can unpack to more."""
+    """Return the table of a Parquet file, if it holds numbers and fits in memory: small files can be large unpacked."""
     import pyarrow.parquet as pq
 
     packed = pq.ParquetFile(file)

@@ -73,7 +73,7 @@ def regime(mean_degree: float) -> str:
 
 
 def size_law(dataset: Dataset, sizes: Ints) -> Floats | None:
-    """Return the share of clusters of at least these sizes, of those of at least the first; None without a law."""
+    """Return the share of clusters of at least these sizes, among those of at least the first; None without a law."""
     recipe = dataset.recipe
     if dataset.source_row is not None:
         return None

@@ -73,15 +73,15 @@ def disjoint_groups(forest: Forest, n_groups: int) -> Ints:
     size, children, n = forest.latent_size, forest.latent_children, forest.n_points
     enough = max(2, GROUP_SHARE * n)
     pieces = [(-n, 0)]
-    leaves: list[int] = []
-    while pieces and len(pieces) + len(leaves) < n_groups:
+    unsplit: list[int] = []
+    while pieces and len(pieces) + len(unsplit) < n_groups:
         _, latent = heapq.heappop(pieces)
         parts = [int(code) - n for code in children[latent] if code >= n and size[code - n] >= enough]
         for part in parts:
             heapq.heappush(pieces, (-int(size[part]), part))
         if not parts:
-            leaves.append(latent)
-    return np.sort([*leaves, *(latent for _, latent in pieces)])
+            unsplit.append(latent)
+    return np.sort([*unsplit, *(latent for _, latent in pieces)])
 
 
 def latent_groups(forest: Forest, groups: Ints) -> Ints:

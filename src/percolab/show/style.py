@@ -85,7 +85,7 @@ def new_figure(width: float, height: float) -> Figure:
 
 
 def as_png(figure: Figure, dpi: int = 100) -> bytes:
-    """Return a figure as the bytes of a PNG, for pages, notebooks and files; labels of axes that are cut are broken."""
+    """Return a figure as the bytes of a PNG, for pages, notebooks and files; axis labels that are too long wrap."""
     png = _drawn(figure, dpi)
     labels = [label for axes in figure.axes for label in (axes.xaxis.label, axes.yaxis.label)]
     excess = {label: _excess(label, figure, dpi) for label in labels}

@@ -48,7 +48,7 @@ def script(names: Sequence[str]) -> str:
 
 
 def build(data: bytes, n_trees: int, *, title: str, served: bool = False) -> str:
-    """Return the page of packed data with a figure of space and `n_trees` of trees; served, it may ask for more."""
+    """Return the page of packed data, with a figure of space and `n_trees` trees; a served page can request more."""
     with needing("the explorer needs", "explore", "Bokeh"):
         from bokeh.document import Document
         from bokeh.embed import file_html
