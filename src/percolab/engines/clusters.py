@@ -30,7 +30,7 @@ class Clusters:
     birth: NDArray[np.integer[Any]]  #: (C,) number of the cluster by birth
     #: (n,) birth number of each point, cluster after cluster, in birth order; empty if that is 0, 1, 2, …
     point_id: NDArray[np.integer[Any]]
-    #: sizes of all clusters, kept or not, by birth; empty unless asked for
+    #: sizes of all clusters, kept or not, by birth; empty unless requested
     born_size: NDArray[np.integer[Any]] = field(default_factory=lambda: np.empty(0, np.int64))
 
     def __repr__(self) -> str:

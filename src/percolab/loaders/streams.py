@@ -224,7 +224,7 @@ class Stream:
     seed
         Seed of the order, together with the epoch.
     buffer_rows
-        Rows that are mixed at a time, in each reader; None takes as many as fit in 256 MiB. At least those of a block.
+        Rows mixed at a time in each reader; None takes as many as fit in 256 MiB. At least the rows of a block.
     drop_last
         Give only full batches, equally many to every rank: up to `batch_size` rows per rank are left out, the last ones
         in the order of the epoch.

@@ -31,7 +31,7 @@ class Forest:
     A latent *is* a bond: they are the same row of the same table.
 
     A forest of n points in C clusters has n - C latents. Bonds that close cycles, which the random graph has, make no
-    latent: they are kept in two columns of their own. All columns are int64.
+    latent: they are kept in two separate columns. All columns are int64.
 
     A *node* is a row or a latent, as one number: row r is r, latent i is n_points + i. Arguments and results that are
     always rows, or always latents, are plain indices; those that can be either are nodes. -1 means that there is none.

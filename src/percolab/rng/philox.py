@@ -25,7 +25,7 @@ from percolab.ground.compiled import inlined, kernel
 CLUSTER, SPLIT, VECTOR, ORIGIN, DIRECTION, ROOT, VALUE, LABEL, GRAPH = range(9)
 # Purposes of data derived from the engines': silent pairs, subsamples, rows and rotations of worlds, chance levels.
 SILENT, SUBSAMPLE, WORLD_ROWS, WORLD_ROTATION, CHANCE = range(64, 69)
-# Purposes of documents: what a position draws, its further bits, a fresh context, the lexicon, the ids of tokens.
+# Purposes of documents: the draws of a position, its further bits, a new context, the lexicon, the ids of tokens.
 POSITION, FURTHER, FRESH, LEXICON, TOKEN_ID = range(69, 74)
 # Purpose of the directions in which latents are shifted.
 SHIFT = 74

@@ -162,7 +162,7 @@ def top_axes(squares: Floats, n_axes: int = 2) -> tuple[Floats, Floats]:
 
 
 def _signed(axes: Floats) -> Floats:
-    """Return axes with a positive largest entry: an axis has no sign, and a picture is then the same everywhere."""
+    """Return axes whose largest entry is positive: the sign of an axis is arbitrary, and this makes it reproducible."""
     largest = axes[np.abs(axes).argmax(axis=0), np.arange(axes.shape[1])]
     return axes * np.where(largest < 0, -1.0, 1.0)
 

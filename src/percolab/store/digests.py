@@ -34,7 +34,7 @@ def of_array(blocks: Iterable[bytes]) -> str:
 
 
 def block_fault(chunks: Chunks, block: int, digest: bytes) -> str | None:
-    """Read a block and compare it with its digest; return what is wrong with it, or None."""
+    """Read a block and compare it with its digest; return a description of the fault, or None."""
     try:
         rows = chunks.read(block)
     except StoreError as error:
@@ -125,7 +125,7 @@ class Cells(ABC):
         return lacking
 
     def faults(self, progress: Progress = silent) -> Iterator[tuple[str, int, str | None]]:
-        """Read every cell, several at a time; yield each with what is wrong with it, or None."""
+        """Read every cell, several at a time; yield each with a description of its fault, or None."""
         cells = list(self.cells())
         with ThreadPoolExecutor(THREADS) as pool:
             try:

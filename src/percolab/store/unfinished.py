@@ -70,7 +70,7 @@ class Unfinished(Cells):
             The rows from `lo` on, of every array of this kind. They end at the end of a cell or of the array.
         """
         hi = self._check_columns(kind, lo, columns)
-        records = self._array(f"unfinished/{kind}")  # opened first: a store that was finished meanwhile has none
+        records = self._array(f"unfinished/{kind}")  # opened first: a store that was finished in the meantime has none
 
         def rows(block: Block) -> slice:
             step = self.chunks(block[0]).layout.block_rows

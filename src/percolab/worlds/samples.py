@@ -19,7 +19,7 @@ from percolab.worlds.rotations import AHEAD, TILE_BYTES, Rotation, turn
 
 MOMENT_ROWS = 1 << 12  #: Rows whose moments are summed one after another; part of the definition of sigma, to the bit.
 TASK_ROWS = 1 << 13  #: Rows of a task.
-_RUN = 512  #: Blocks of random bits drawn in one go.
+_RUN = 512  #: Blocks of random bits drawn in one pass.
 
 
 def spread(X: NDArray[Any], threads: int) -> float:

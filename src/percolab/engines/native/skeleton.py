@@ -147,7 +147,7 @@ def expand(
 
 @kernel(error_model="numpy")
 def threshold(left, size):
-    """Return left/size as a fraction of 63 bits, times two: what a coin of 64 bits is compared with."""
+    """Return left/size as a fraction of 63 bits, times two, to compare with a coin of 64 bits."""
     return np.uint64(np.float64(left) / np.float64(size) * 9223372036854775808.0) << np.uint64(1)
 
 
