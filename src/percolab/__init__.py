@@ -1,6 +1,6 @@
 """Synthetic data on critical percolation clusters, with the complete hierarchy of latents that made it."""
 
-from percolab.ground import machine as machine  # first: it refuses machines on which what follows cannot be loaded
+from percolab.ground import machine as machine  # first: it refuses machines that cannot load the imports below
 
 # isort: split
 from percolab.ground.extras import stubbed

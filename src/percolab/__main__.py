@@ -1,4 +1,4 @@
-"""Let ``python -m percolab`` be the command line."""
+"""Run the command line as ``python -m percolab``."""
 
 from percolab.cli.main import main
 

@@ -1,30 +1,30 @@
 """Estimates with intervals: one law for every number that this package reports.
 
-**What varies.** A statistic is of a table: networks, or seeds, by units, such as latents, concepts or test rows. Both
-are samples. Units are nested, so neighbours in a hierarchy are not independent: units count in blocks of kin (`kin`),
-runs of neighbours in leaf order.
+**What varies.** A statistic is computed from a table with one row per network (or seed) and one column per unit: a
+latent, a concept or a test row. Networks and units are both samples. Units are nested, so neighbours in a hierarchy
+are not independent: units are grouped into blocks (`kin`), which are runs of neighbours in leaf order.
 
 **Law.** The interval is value ± t·√V. With V_s the variance along seeds, V_b the variance along blocks, and V_sb
-the variance of what varies with both at once, which is part of each of the two,
+the variance of the interaction of seeds and blocks, which is contained in both V_s and V_b,
 
     V = max(V_s, V_b, V_s + V_b - V_sb),
 
 as for the mean of a two-way table of random effects. t is Student's quantile with the degrees of freedom of
 Satterthwaite, V² / (V_s²/f_s + V_b²/f_b + V_sb²/(f_s f_b)), where f_s and f_b are one less than the number of seeds and
 of blocks. Blocks of unequal sizes m count by their effective number, (Σm)²/Σm². An axis with fewer than two parts adds
-nothing: the interval is then about the other one alone. So it is for the largest latents of a cluster, which are all
-nested in one another.
+nothing: the interval then covers the other axis alone. This happens for the largest latents of a cluster, which are
+all nested in one another and so form a single block.
 
 **Variances** along the axes come from leaving parts out (`jackknife`, `mean_interval`) where the statistic is smooth.
-Where it is a median or a rank correlation, for which leaving parts out is no guide, they come from redrawing blocks
-(`bootstrap`), with the factor n/(n-1) that a bootstrap lacks. Positive statistics have their interval on the scale of
-logarithms, shares one that stays within 0 and 1 (`share_interval`). So all intervals mean the same: 95% of them hold
-what the statistic is over all networks and all units of the kind. They hold it more often, up to 99%, where cells vary
-independently and neither networks nor blocks do; and less often, 82%, for a share near 1 where networks alone differ:
-five of them cannot show that a few are unlike the rest. ``python tests/interval_coverage.py`` measures how often.
+For a median or a rank correlation, where the jackknife fails, they come from redrawing blocks (`bootstrap`), with the
+factor n/(n-1) that a bootstrap lacks. The interval of a positive statistic is computed on the scale of logarithms, and
+the interval of a share stays within 0 and 1 (`share_interval`). So all intervals have one meaning: 95% of them contain
+the value of the statistic over all networks and all units of the kind. Coverage is higher, up to 99%, where cells vary
+independently and neither networks nor blocks do. It is lower, 82%, for a share near 1 where only networks differ: five
+networks cannot show that a few are unlike the rest. ``python tests/interval_coverage.py`` measures the coverage.
 
 `central` and `prediction` give the range of a single draw rather than of a mean. The module also has bins of units
-(`equal_bins`, `log_bins`) and straight lines, for statistics that intervals are often about.
+(`equal_bins`, `log_bins`) and straight-line fits, which many of the reported statistics use.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from percolab.model.forest import Forest
 
 LEVEL = 0.95
 TAILS = ((1 - LEVEL) / 2, (1 + LEVEL) / 2)
-LEAST_PARTS = 2  #: Effective number of parts, at least, from which a spread can be told.
+LEAST_PARTS = 2  #: The least effective number of parts from which a spread can be estimated.
 
 
 @dataclass(frozen=True)
@@ -52,13 +52,13 @@ class Estimate:
     value: float
     low: float
     high: float
-    seeds: int = 0  #: networks, or draws, behind it
-    units: int = 0  #: concepts, or latents, behind it
-    p: float | None = None  #: where a null is stated: the probability of a value as far from it
+    seeds: int = 0  #: number of networks, or draws, that it is computed from
+    units: int = 0  #: number of concepts, or latents, that it is computed from
+    p: float | None = None  #: where a null is stated: the probability of a value at least as far from the null
 
     @property
     def found(self) -> bool:
-        """Whether the interval leaves 0 out."""
+        """Whether the interval excludes 0."""
         return self.low > 0 or self.high < 0
 
     def through(self, rising: Callable[[float], float]) -> Estimate:
@@ -67,17 +67,17 @@ class Estimate:
         return replace(self, value=value, low=low, high=high)
 
     def within(self, least: float, most: float) -> Estimate:
-        """Return the part of the interval that the number can be in."""
+        """Return the estimate with its interval clipped to the range of values that the number can take."""
         return replace(self, low=float(np.clip(self.low, least, most)), high=float(np.clip(self.high, least, most)))
 
     def to_dict(self) -> dict[str, Any]:
-        """Return it as plain values, as a row of a table of effects."""
+        """Return the estimate as plain values: one row of a table of effects."""
         values = asdict(self)
         del values["p"]
         return {**values, "leaves_out_0": self.found}
 
     def text(self, form: str = ".3g") -> str:
-        """Return the number with its interval, where it has one: the one way in which estimates are written."""
+        """Return the number with its interval, if it has one. All estimates are written this way."""
         if np.isnan(self.value):
             return ""
         ends = "" if np.isnan(self.low) else f" ({self.low:{form}} to {self.high:{form}})"
@@ -89,7 +89,7 @@ class Estimate:
 
 @dataclass(frozen=True)
 class Spread:
-    """The variance of a statistic along an axis, or in all, and its degrees of freedom."""
+    """The variance of a statistic, along one axis or in total, and its degrees of freedom."""
 
     variance: float
     freedom: float
@@ -101,20 +101,20 @@ class Spread:
 
 
 def effective(counts: ArrayLike) -> float:
-    """Return the effective number of parts of these sizes: their number where all are equal, else less."""
+    """Return the effective number of parts of these sizes: the number of parts if all are equal, else less."""
     sizes = np.asarray(counts, np.float64)
     return float(sizes.sum() ** 2 / (sizes**2).sum()) if sizes.any() else 0.0
 
 
 def along(squares: float, parts: float) -> Spread | None:
-    """Return the spread along an axis from the sum of squares of what each part adds; None where parts are too few."""
+    """Return the spread along an axis from the sum of squares of the contributions; None if there are too few parts."""
     if parts < LEAST_PARTS - 1e-9 or not np.isfinite(squares):
         return None
     return Spread(squares * parts / (parts - 1), parts - 1)
 
 
 def total(axes: Sequence[Spread | None], both: float = 0.0) -> Spread | None:
-    """Return the spread of a statistic from those along its axes; `both` is the variance that is in each of them."""
+    """Return the total spread from the spreads along the axes; `both` is the variance that each of them contains."""
     known = [axis for axis in axes if axis is not None]
     if not known:
         return None
@@ -135,9 +135,9 @@ def interval(
     Parameters
     ----------
     value, spread
-        The number and its spread; None, where nothing is known of it, gives NaN.
+        The number and its spread; an unknown spread, None, gives NaN.
     seeds, units
-        What is behind it.
+        How many seeds and units the number is computed from.
     positive
         Whether the interval is taken on the scale of logarithms.
     null
@@ -158,14 +158,14 @@ def interval(
 
 
 def central(draws: ArrayLike, seeds: int = 0, units: int = 0) -> Estimate:
-    """Return the mean of many draws, and where the central 95% of them are."""
+    """Return the mean of many draws, with the interval that holds the central 95% of them."""
     values = np.asarray(draws, np.float64)
     low, high = np.quantile(values, TAILS)
     return Estimate(float(values.mean()), float(low), float(high), seeds, units)
 
 
 def prediction(draws: ArrayLike, units: int = 0) -> Estimate:
-    """Return the mean of a few draws, and where 95% of further draws fall (Student's t)."""
+    """Return the mean of a few draws, with the interval in which 95% of further draws fall (Student's t)."""
     known = np.asarray(draws, np.float64)
     known = known[np.isfinite(known)]
     value = float(known.mean()) if known.size else np.nan
@@ -174,7 +174,7 @@ def prediction(draws: ArrayLike, units: int = 0) -> Estimate:
 
 
 def verdict(estimate: Estimate, sign: int = 1) -> str:
-    """Return in words what an interval says about an effect that is expected to have a sign."""
+    """Return in words what an interval says about an effect whose sign is predicted."""
     if not np.isfinite(estimate.low):
         return "not measured"
     if not estimate.found:
@@ -184,15 +184,15 @@ def verdict(estimate: Estimate, sign: int = 1) -> str:
 
 # ---------------------------------------------------------------------- blocks of kin
 
-#: Blocks of each hierarchy. More of them share more with their neighbours, fewer leave fewer degrees of freedom.
+#: Blocks per hierarchy. With more blocks, neighbours are more alike; with fewer, there are fewer degrees of freedom.
 BLOCKS = 10
 
 
 def places(forest: Forest, latents: ArrayLike) -> Ints:
     """Return the place of each latent: the row that is reached from it by going to the larger child at every step.
 
-    A latent and one inside it have the same place if the one inside is the larger child all the way down. So latents
-    that are mostly the same rows have one place, wherever they begin, and those of other places share at most half.
+    A latent and a latent inside it have the same place if every step from the first to the second goes to the larger
+    child. So latents with mostly the same rows share a place, and latents of different places share at most half.
     """
     n, children = forest.n_points, forest.latent_children
     size = np.concatenate([np.ones(n, np.int64), forest.latent_size])
@@ -211,11 +211,11 @@ def kin(place: ArrayLike, hierarchy: ArrayLike | None = None, count: int = BLOCK
     Parameters
     ----------
     place
-        (U,) a row of each unit, in leaf order: see `places` for latents that are nested.
+        (U,) the row, in leaf order, that stands for each unit: see `places` for nested latents.
     hierarchy
-        (U,) the hierarchy of each, where there are several: no block has units of two.
+        (U,) the hierarchy of each unit, if there are several: no block has units of two hierarchies.
     count
-        Blocks of each hierarchy.
+        Blocks per hierarchy.
     """
     where = np.asarray(place)
     which = np.zeros(where.size, np.int64) if hierarchy is None else np.asarray(hierarchy)
@@ -242,15 +242,15 @@ def jackknife(statistic: Statistic, seeds: int, blocks: Ints) -> Estimate:
     statistic
         Called with the indices of the seeds and of the units that are kept.
     seeds
-        How many there are.
+        Number of seeds.
     blocks
-        (U,) the block of each unit: all of a block are left out together.
+        (U,) the block of each unit: the units of a block are left out together.
     """
     units = _without(blocks)
     left = np.array([[statistic(some, kept) for kept in units] for some in _without(np.arange(seeds))])
     value, own_seed, own_block = float(left[0, 0]), left[1:, :1], left[:1, 1:]
     sizes = [np.ones(len(own_seed)), np.array([blocks.size - kept.size for kept in units[1:]], np.float64)]
-    # What a part adds to the statistic: of a mean, the sum of its deviations over the number of all.
+    # The contribution of a part to the statistic; for a mean, the sum of its deviations over the number of all units.
     rest, other = 1 - 1 / seeds, 1 - sizes[1] / max(1, blocks.size)
     by_seed, by_block = (value - own_seed) * rest, (value - own_block) * other
     by_both = (value - own_seed - own_block + left[1:, 1:]) * rest * other
@@ -258,14 +258,14 @@ def jackknife(statistic: Statistic, seeds: int, blocks: Ints) -> Estimate:
 
 
 def _without(parts: Ints) -> list[Ints]:
-    """Return all indices, then those without each part in turn; no more than the first where there is one part."""
+    """Return all indices, then the indices without each part in turn; only the first list if there is one part."""
     names = np.unique(parts)
     left = [np.flatnonzero(parts != name) for name in names] if names.size > 1 else []
     return [np.arange(parts.size), *left]
 
 
 def _spread(by_seed: Floats, by_block: Floats, by_both: Floats, sizes: list[Floats]) -> Spread | None:
-    """Return the spread from what each seed, each block, and each pair of the two add; NaN are left out."""
+    """Return the spread from the contributions of each seed, each block and each pair of them; NaN are left out."""
     axes: list[Spread | None] = []
     factor = 1.0
     for added, size in zip((by_seed, by_block), sizes, strict=True):
@@ -284,14 +284,14 @@ def mean_interval(values: ArrayLike, blocks: Ints | None = None) -> Estimate:
     values
         (seeds, units).
     blocks
-        (units,) what counts together; None: every unit by itself.
+        (units,) the block of each unit; None makes every unit its own block.
     """
     value, spread, (seeds, units) = _mean(values, blocks)
     return interval(value, spread, seeds, units)
 
 
 def _mean(values: ArrayLike, blocks: Ints | None) -> tuple[float, Spread | None, tuple[int, int]]:
-    """Return the mean of (seeds, units) numbers, its spread, and how many seeds and units are behind it."""
+    """Return the mean of (seeds, units) numbers, its spread, and how many seeds and units it is computed from."""
     table = np.asarray(values, np.float64)
     known = np.isfinite(table)
     parts = np.arange(table.shape[1]) if blocks is None else blocks
@@ -312,16 +312,16 @@ def _mean(values: ArrayLike, blocks: Ints | None) -> tuple[float, Spread | None,
 
 
 def over_seeds(values: ArrayLike) -> Estimate:
-    """Return the mean of a number that each of several networks has, with its interval, which is Student's."""
+    """Return the mean of one number per network, with Student's interval."""
     return mean_interval(np.asarray(values, np.float64).reshape(-1, 1))
 
 
 def share_interval(values: ArrayLike, blocks: Ints | None = None) -> Estimate:
     """Return the mean of (seeds, units) numbers that are 0 or 1, or ties of ½, with an interval within 0 and 1.
 
-    It is Wilson's, with Student's t in place of the normal quantile, for as many independent trials as have the
-    variance found; where all are alike, for as many as there are units. A share near 0 or 1 of which one network in
-    many would have another needs more networks than a few: no interval can tell.
+    It is Wilson's interval, with Student's t in place of the normal quantile. The number of independent trials is the
+    number that gives the estimated variance or, where all values are equal, the number of units. If one network in many
+    would have another share, a few networks whose shares are all near 0 or 1 do not show it: no interval can.
     """
     value, spread, (seeds, units) = _mean(values, blocks)
     if spread is None:
@@ -331,16 +331,16 @@ def share_interval(values: ArrayLike, blocks: Ints | None = None) -> Estimate:
     t2 = spread.quantile**2
     middle = (value + t2 / (2 * trials)) / (1 + t2 / trials)
     half = (t2 * (most / trials + t2 / (4 * trials**2))) ** 0.5 / (1 + t2 / trials)
-    # Rounding must not put a share of 0 or 1 outside.
+    # Rounding must not put a share of 0 or 1 outside its interval.
     low, high = max(0.0, min(value, middle - half)), min(1.0, max(value, middle + half))
     return Estimate(value, low, high, seeds, units)
 
 
 # ---------------------------------------------------------------------- redrawing blocks
 #
-# Statistics are computed for all draws at once, from weights (1 + B, U), how often each unit counts: the first row is
-# the data as they are. Each network has a statistic of its own, and the estimate is their mean, so networks need not be
-# redrawn: their variance is the usual one.
+# Statistics are computed for all redraws at once, from weights (1 + B, U) that say how often each unit counts; the
+# first row is the original data. Each network has one statistic, and the estimate is their mean, so networks need not
+# be redrawn: the variance along networks is the usual variance of a mean.
 
 REDRAWS = 500
 
@@ -359,9 +359,9 @@ def bootstrap(statistics: Floats, blocks: Ints, *, positive: bool = False, null:
     Parameters
     ----------
     statistics
-        (networks, 1 + B) by network, for the weights of `redrawn`; NaN where none of the units was drawn.
+        (networks, 1 + B) statistic of each network for the weights of `redrawn`; NaN where none of its units was drawn.
     blocks
-        (U,) the block of each unit that the statistic is of.
+        (U,) the block of each unit that the statistic uses.
     positive
         Whether the interval is taken on the scale of logarithms.
     null
@@ -386,9 +386,9 @@ def bootstrap(statistics: Floats, blocks: Ints, *, positive: bool = False, null:
 
 
 def quantiles(values: Floats, weights: Floats, q: float = 0.5) -> Floats:
-    """Return (N, B) quantiles of values (N, U), each counted as often as its weight (B, U) says; NaN of nothing.
+    """Return (N, B) quantiles of values (N, U), each counted as often as its weight (B, U); NaN if no value counts.
 
-    A whole weight w counts as w equal values; between two values it is halfway, as the usual median.
+    An integer weight w counts as w equal values. A quantile between two values is their midpoint, as in a median.
     """
     total_weight = weights.sum(1)
     at = q * (total_weight - 1)
@@ -441,9 +441,9 @@ def _sums(values: Floats, place: Ints) -> Floats:
 
 
 def equal_bins(values: ArrayLike, count: int = 4) -> tuple[Ints, Floats]:
-    """Return the bin of each value, of `count` with about as many values each, and the edges.
+    """Return the bin of each value, among `count` bins with about equally many values, and the edges of the bins.
 
-    Equal values stay together, so where there are many of them there are fewer bins.
+    Equal values share a bin, so there are fewer bins if many values are equal.
     """
     numbers = np.asarray(values, np.float64)
     edges = np.unique(np.quantile(numbers, np.linspace(0, 1, count + 1), method="higher"))
@@ -451,7 +451,7 @@ def equal_bins(values: ArrayLike, count: int = 4) -> tuple[Ints, Floats]:
 
 
 def log_bins(values: ArrayLike, count: int = 5) -> tuple[Ints, Floats]:
-    """Return the bin of each positive value, of `count` logarithmic ones that cover them all, and the edges."""
+    """Return the bin of each positive value, among `count` logarithmic bins that cover all values, and the edges."""
     numbers = np.asarray(values, np.float64)
     edges = np.geomspace(numbers.min() * (1 - 1e-9), numbers.max() * (1 + 1e-9), count + 1)
     return np.digitize(numbers, edges[1:-1]).astype(np.int64), edges
@@ -462,7 +462,7 @@ class Line:
     """A line through the origin, fitted by least squares."""
 
     slope: float
-    r2: float  #: 1 - squares left over squares of y; negative where the line is worse than 0
+    r2: float  #: 1 - residual sum of squares / sum of squares of y; negative where the line is worse than 0
 
 
 def line_through_origin(x: ArrayLike, y: ArrayLike) -> Line:
@@ -477,14 +477,14 @@ def line_through_origin(x: ArrayLike, y: ArrayLike) -> Line:
 
 
 def mean_of_known(values: Floats, axis: int) -> Floats:
-    """Return the mean along an axis of what is not NaN; NaN where nothing is."""
+    """Return the mean along an axis of the values that are not NaN; NaN where all are NaN."""
     known = np.isfinite(values)
     total = np.where(known, values, 0).sum(axis)
     return np.where(known.any(axis), total / np.maximum(known.sum(axis), 1), np.nan)
 
 
 def log_lines(x: Floats, y: Floats) -> tuple[Floats, Floats, Floats]:
-    """Return slopes, intercepts and R² of least squares of log10 y (…, k, B) on log10 x (k,); NaN below 3 points."""
+    """Fit log10 y (…, k, B) to log10 x (k,); return slopes, intercepts and R², NaN with fewer than 3 points."""
     good = (x > 0)[:, None] & (y > 0)
     with np.errstate(invalid="ignore", divide="ignore"):
         u = np.where(good, np.log10(np.where(x > 0, x, 1))[:, None], np.nan)

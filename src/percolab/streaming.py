@@ -1,4 +1,4 @@
-"""Batches as NumPy arrays: from a store larger than memory, or of documents made as they are used."""
+"""Batches as NumPy arrays: read from a store larger than memory, or made from documents on the fly."""
 
 from percolab.ground.extras import surface
 from percolab.loaders.mixture import Batch

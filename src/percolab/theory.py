@@ -82,7 +82,7 @@ def size_ccdf_per_point(size: ArrayLike, create_prob: float = CRITICAL_CREATE_PR
     return create_prob * size_ccdf(size, create_prob)
 
 
-#: Number of points from which `expected_sizes` takes the limit, then exact to far better than one cluster.
+#: Number of points from which `expected_sizes` returns the limit; its error is then far below one cluster.
 LONG_RECURSION = 10**7
 
 
@@ -106,7 +106,7 @@ def expected_sizes(n_points: int, largest: int, create_prob: float = CRITICAL_CR
 
 @kernel
 def _master_equation(n, p, expected):
-    """Take the expected numbers of clusters from one point to n points."""
+    """Iterate the expected numbers of clusters from one point to n points."""
     for points in range(1, n):
         rate = (1.0 - p) / points
         for s in range(min(expected.size - 1, points + 1), 1, -1):
@@ -127,7 +127,7 @@ def _below_one(create_prob: float) -> float:
 def degree_law(degree: ArrayLike, n_points: int | None = None) -> Floats:
     """Return P(degree = k) of a point of a uniform tree: 1 + Binomial(n - 2, 1/n), or 1 + Poisson(1) if n is None.
 
-    A label occurs once less in a Prüfer code than its degree, and the code is n - 2 uniform labels (Moon 1970).
+    A label occurs in a Prüfer code one time less than its degree, and the code is n - 2 uniform labels (Moon 1970).
     """
     from scipy.stats import binom, poisson
 
@@ -142,7 +142,7 @@ def distance_ccdf(distance: ArrayLike, n_points: int) -> Floats:
     """Return P(graph distance ≥ k) of two distinct random points of a uniform tree.
 
     For k ≥ 1 it is n/(n-1) · Π_{i=1}^{k} (1 - i/n): the path between two random points has as many points as one draws
-    with replacement until the first repetition (Moon 1970; Meir and Moon 1970). On the scale √n: a Rayleigh law.
+    with replacement until the first repetition (Moon 1970; Meir and Moon 1970). Distance/√n tends to a Rayleigh law.
     """
     n, k = check_integer("n_points", n_points, 2), np.asarray(distance, np.float64)
     inside = np.clip(k, 1, n - 1)
@@ -218,9 +218,9 @@ def _log_borel(k: Any) -> Any:
 def split_law(left: ArrayLike, n_points: int) -> Floats:
     """Return p_n(k) = C(n,k) k^(k-1) (n-k)^(n-k-1) / (2 (n-1) n^(n-2)), k = 1 … n-1.
 
-    The probability that cutting a uniform bond of a uniform tree on n points leaves k of them on the left: what the
-    top latent of a cluster does, and every latent below at its own size. In terms of the Borel law b it is
-    n b(k) b(n-k) / (2 (n-1) b(n)), so it tends to b(k)/2 for fixed k (Pitman 1999; Aldous and Pitman 1998).
+    The probability that cutting a uniform bond of a uniform tree on n points leaves k of them on the left. The top
+    latent of a cluster splits by this law, and so does every latent below, with n its own size. In terms of the Borel
+    law b it is n b(k) b(n-k) / (2 (n-1) b(n)), so it tends to b(k)/2 for fixed k (Pitman 1999; Aldous and Pitman 1998).
     """
     n, k = check_integer("n_points", n_points, 2), np.asarray(left, np.float64)
     inside = np.clip(k, 1, n - 1)
@@ -241,7 +241,7 @@ def mean_depth(n_points: int) -> float:
 
 
 def depth_shift(n_points: int) -> float:
-    """Return ½ ln(2n) + C/2 - 4/3, C being Euler's constant: the mean depth less that of its Rayleigh limit."""
+    """Return ½ ln(2n) + C/2 - 4/3 with Euler's constant C: the mean depth less the mean of its Rayleigh limit."""
     return 0.5 * math.log(2 * n_points) + np.euler_gamma / 2 - 4 / 3
 
 
@@ -254,7 +254,7 @@ def rayleigh_cdf(x: ArrayLike) -> Floats:
 def depth_laws(largest: int) -> Floats:
     """Return P(depth = j) of a random point of a cluster of m points at [m, j], for m up to `largest`.
 
-    Exact, by the chain that the point's latents form: from m points to k with probability 2 p_m(k) k/m. Time
+    Exact: the sizes of the point's latents form a Markov chain, from m to k with probability 2 p_m(k) k/m. Time
     `largest`² · √`largest`; meant for sizes up to a few thousand.
     """
     top = check_integer("largest", largest, 1)
@@ -300,19 +300,19 @@ def giant_share(mean_degree: float) -> float:
 def cluster_law(size: ArrayLike, mean_degree: float) -> Floats:
     """Return e^(-cs) (cs)^(s-1) / s!, the share of points in clusters of s points: Borel's law with mean degree c.
 
-    It adds up to 1 for c ≤ 1 and to 1 - S above, where the rest is in the giant cluster. The number of clusters of s
-    points is this over s, times n. At c = 1 it falls as s^(-3/2)/√(2π), so the numbers of clusters as s^(-5/2);
-    elsewhere there is a cutoff e^(-s(c - 1 - ln c)).
+    It adds up to 1 for c ≤ 1, and to 1 - S for c > 1, where the share S is in the giant cluster. The number of clusters
+    of s points is n times this share over s. At c = 1 the share falls as s^(-3/2)/√(2π), and the number of clusters as
+    s^(-5/2); at other c there is a cutoff e^(-s(c - 1 - ln c)).
     """
     c, s = check_number("mean_degree", mean_degree, 0), np.asarray(size, np.float64)
     if c == 0:
         return np.asarray((s == 1).astype(np.float64))
-    # Borel's law at c = 1 times what changes: (c e^(1-c))^s / c, which does not lose digits at large s.
+    # Borel's law at c = 1 times the factor (c e^(1-c))^s / c, which does not lose digits at large s.
     return np.asarray(np.exp(_log_borel(s) + s * (math.log(c) + 1 - c)) / c)
 
 
 def tree_clusters(size: ArrayLike, n_points: int, mean_degree: float) -> Floats:
-    """Return the expected number of clusters of k points that are trees, in the random graph of n points; exact.
+    """Return the exact expected number of clusters of k points that are trees, in the random graph of n points.
 
     C(n,k) k^(k-2) p^(k-1) (1-p)^(k(n-k) + k(k-1)/2 - k + 1) with p = c/n: which points, which tree, and no other bond.
     """
@@ -337,7 +337,7 @@ def clusters_per_point(mean_degree: float) -> float:
 def cycles_per_point(mean_degree: float) -> float:
     """Return the number of bonds that close a cycle, over n, for large n: c/2 - 1 + (1-S) (1 - c(1-S)/2).
 
-    Bonds less merges: a cluster of s points has s - 1 merges. It is 0 for c ≤ 1, where few clusters have a cycle.
+    It counts bonds less merges: a cluster of s points has s - 1 merges. It is 0 for c ≤ 1: few clusters have a cycle.
     """
     return check_number("mean_degree", mean_degree, 0) / 2 - 1 + clusters_per_point(mean_degree)
 
@@ -358,7 +358,7 @@ def random_graph_variances(mean_degree: float) -> tuple[float, float, float]:
 
     S(1-S)/(1-c(1-S))², t + (c-1)(1-S)² and c/2 - t - (c-1)(1-S²), with t clusters per point. The numbers T_k of tree
     clusters of k points have means nτ_k and covariances nτ_k [j = k] + n(c-1) jk τ_j τ_k, and with the number of bonds
-    nτ_k (k - 1 - ck); the giant is what they leave, and the extra bonds are bonds - n + clusters. Not at c = 1.
+    nτ_k (k - 1 - ck); the giant has all other points, and the extra bonds are bonds - n + clusters. Undefined at c = 1.
     """
     c, S, t = check_number("mean_degree", mean_degree, 0), giant_share(mean_degree), clusters_per_point(mean_degree)
     giant = S * (1 - S) / (1 - c * (1 - S)) ** 2 if c > 1 else 0.0

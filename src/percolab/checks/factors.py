@@ -1,6 +1,6 @@
 """Checks of superposed worlds: rows, targets, scales, rotations, positions, and the independence of factors.
 
-A factor is a dataset of its own, and has the laws of one: `suite.verify` checks those too.
+A factor is itself a dataset, and obeys the laws of a dataset: `suite.verify` checks these too.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from percolab.worlds.superposed import Superposed, superposed_targets
 MOST_SAMPLES = 512  #: Samples whose positions are summed again.
 FEWEST_SAMPLES = 100
 SCALE_TOLERANCE, ROTATION_TOLERANCE = 1e-10, 1e-12
-#: What rounding may do to a coordinate of X, relative to the spread of all.
+#: The rounding error allowed in a coordinate of X, relative to the spread of all coordinates.
 SUM_TOLERANCE = {"float32": 1e-5, "float64": 1e-12}
 
 
 def checks(world: Superposed) -> Iterator[Check]:
-    """Yield the checks of a world; if its arrays do not fit each other, only that."""
+    """Yield the checks of a world; only the failed check of its arrays if they do not fit each other."""
     note = f"{len(world):,} samples, {len(world.factors)} factors"
     first = sound("every array fits", lambda: _validate(world), note)
     yield first
@@ -87,11 +87,11 @@ def targets(world: Superposed) -> Check:
 
 @dataclass(frozen=True, eq=False)
 class Measured:
-    """What the checks take from the positions of the factors, each made again and forgotten."""
+    """The quantities that checks need from the positions of the factors; each X is made again and not kept."""
 
     sigma: Floats  #: (K,) square root of the mean variance of the columns of each factor's X
     samples: Ints  #: some samples
-    X: Floats  #: (m, D) the sum of their factors' positions, with the world's own scales and rotations
+    X: Floats  #: (m, D) the sum of their factors' positions, with the world's scales and rotations
 
     @classmethod
     def of(cls, world: Superposed) -> Measured:
@@ -118,7 +118,7 @@ def scales(world: Superposed, measured: Measured) -> Check:
 
 
 def rotations(world: Superposed) -> Check:
-    """Check that Q_k has orthonormal columns, or if it leads into fewer dimensions orthogonal rows of length √(d/D)."""
+    """Check that Q_k has orthonormal columns or, if D < d, orthogonal rows of length √(d/D)."""
     error = 0.0
     for k in range(len(world.factors)):
         Q = world.rotation(k)

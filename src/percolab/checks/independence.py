@@ -1,9 +1,9 @@
-"""Independent parts of a forest, which is what p-values rest on.
+"""Independent parts of a forest, on which p-values are based.
 
 The points of one cluster are strongly dependent: a cluster's tree is a single draw, however many points it has. But
 cutting a bond of a uniform tree leaves two trees that are independent and uniform given their points. So latents that
 do not contain each other, chosen from the top down by size alone, are independent uniform trees of their sizes, each
-with its own merger tree of the same law. One cluster of 200,000 points holds thousands of them.
+with a merger tree of the same law. One cluster of 200,000 points holds thousands of them.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from percolab.model.forest import Forest
 from percolab.model.recipe import Recipe
 from percolab.model.target import Target
 
-LARGEST_BLOCK, FEWEST_BLOCKS = 1024, 100  #: Most points of a block, and the fewest blocks that a law is tried on.
-MOST_ENTRIES = 150_000_000  #: Entries of X that are read; of a larger dataset, some clusters and latents.
-#: Rounding errors granted to a vector between two points, in units of the type's precision at the size of X.
+LARGEST_BLOCK, FEWEST_BLOCKS = 1024, 100  #: Most points of a block, and the fewest blocks that a law is tested on.
+MOST_ENTRIES = 150_000_000  #: Most entries of X that are read; in a larger dataset, some clusters and latents are read.
+#: Rounding errors allowed in a vector between two points, in units of the type's precision at the size of X.
 ROUNDING = 64
 SEED = 20_240_611  #: Seed of the choices that checks make, with the recipe: the same data always get the same verdict.
 
@@ -58,7 +58,7 @@ def blocks(forest: Forest, largest: int) -> Blocks:
 
 
 class Subject:
-    """A dataset under examination, with what several checks need."""
+    """A dataset under examination, with quantities that several checks need."""
 
     def __init__(self, dataset: Dataset) -> None:
         self.dataset = dataset
@@ -92,21 +92,21 @@ class Subject:
 
     @cached_property
     def moves(self) -> list[Edit]:
-        """Edits that lengthen bonds: a `Move` one, a `Shift` all that lead into a latent or out of it.
+        """Edits that change bonds: a `Move` changes one bond, a `Shift` all bonds that lead into a latent or out of it.
 
-        None of a subsample, whose edits were made to the dataset that it was taken from.
+        Empty for a subsample, whose edits were made to the dataset that it was taken from.
         """
         whole = self.dataset.source_row is None
         return [edit for edit in self.recipe.edits if whole and isinstance(edit, Shift | Move)]
 
     @cached_property
     def unmoved(self) -> NDArray[np.floating]:
-        """(n, d) X as the recipe makes it without shifts and moves. Turns stay: their steps have the law of others."""
+        """(n, d) X as the recipe makes it without shifts and moves. Turns stay: their steps have the same law."""
         return _positions(self.recipe, [edit for edit in self.recipe.edits if edit not in self.moves])
 
     @cached_property
     def added(self) -> Floats | None:
-        """(n, d) what shifts and moves added to X, None where there are none."""
+        """(n, d) the displacement that shifts and moves added to X; None if there are no such edits."""
         return _positions(self.recipe, self.recipe.edits) - np.float64(self.unmoved) if self.moves else None
 
     @property
@@ -115,10 +115,10 @@ class Subject:
         return float(np.finfo(self.part.X.dtype).eps)
 
     def granted(self, reach: Floats) -> Floats:
-        """Return what rounding may add to vectors between points this far from 0, all in units of a bond's length."""
+        """Return the rounding error allowed in vectors between points this far from 0, in units of a bond's length."""
         unit = self.recipe.step * np.sqrt(self.recipe.dim)
         slack = 0.0 if self.added is None else np.linalg.norm(self.added, axis=1).max(initial=0.0) / unit
-        # The native engine puts pieces of a cluster in place by multiples of a unit, which shows in double precision.
+        # The native engine moves pieces of a cluster by multiples of a unit, which is visible in double precision.
         return np.asarray(ROUNDING * self.precision * (1 + reach + slack) + positions.UNIT / self.recipe.step)
 
     @property
@@ -130,7 +130,7 @@ class Subject:
 
     @cached_property
     def part(self) -> Part:
-        """The positions that are read, without what moves added: all bonds must then have their length."""
+        """The positions that are read, without the displacements of moves: all bonds must then have the same length."""
         part = Part.of(self.dataset, MOST_ENTRIES)
         if self.added is None:
             return part
@@ -142,7 +142,7 @@ class Part:
     """Rows of X that are closed under bonds: all, or some clusters and latents of a dataset too large to read."""
 
     start: Ints  #: (m,) first rows of the intervals read
-    stop: Ints  #: (m,) and where they end
+    stop: Ints  #: (m,) rows after the last of the intervals
     X: NDArray[np.floating]  #: their rows, interval after interval
 
     @classmethod
@@ -165,7 +165,7 @@ class Part:
         return np.concatenate([np.arange(lo, hi) for lo, hi in zip(self.start, self.stop, strict=True)])
 
     def place(self, rows: Ints) -> Ints:
-        """Return where rows of the dataset are in `X`, -1 for those not read."""
+        """Return the place of rows of the dataset in `X`, -1 for rows not read."""
         offset = np.concatenate([[0], np.cumsum(self.stop - self.start)])[:-1]
         at = np.searchsorted(self.start, rows, side="right") - 1
         inside = (at >= 0) & (rows < self.stop[at])
@@ -181,7 +181,8 @@ def _positions(recipe: Recipe, edits: Sequence[Edit]) -> NDArray[np.floating]:
 def _sum_distances(depth, above, total):
     """Fill the sum of distances to all points, by place in the walk from the first row of a cluster.
 
-    Crossing a bond away from that row, to a point with k points on it, brings k points closer and takes s - k away.
+    Crossing a bond away from that row, to a point with k points on its side, brings k points one bond closer and the
+    other s - k points one bond further away.
     """
     size = depth.size
     below = np.ones(size, np.int64)

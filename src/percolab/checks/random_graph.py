@@ -1,4 +1,4 @@
-"""Checks of the random graph: how many bonds, which clusters, how large the giant, how many cycles."""
+"""Checks of the random graph: the number of bonds, the clusters, the size of the giant, the number of cycles."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from percolab.checks.verdicts import Check, p_of_quadratic, p_of_score, statisti
 from percolab.ground.arrays import Floats, Ints
 
 FEWEST_IN_BIN = 30
-#: How far from the threshold, |c - 1| n^(1/3), the laws of the giant and of cycles must be to hold for this n.
+#: The least distance from the threshold, |c - 1| n^(1/3), at which the laws of the giant and of cycles hold.
 FROM_THRESHOLD = 10.0
 
 
@@ -42,7 +42,7 @@ def number_of_bonds(subject: Subject) -> Check:
 def tree_clusters(subject: Subject) -> Check:
     """Check the numbers of clusters without cycles, by size, against their exact expectation.
 
-    The numbers of sizes j and k have covariance E_j E_k (c - 1) jk / n, and E_k more for j = k.
+    The numbers of clusters of sizes j and k have covariance E_j E_k (c - 1) jk / n, plus E_k if j = k.
     """
     n, c, law = subject.recipe.n_points, subject.recipe.mean_degree or 0.0, "clusters without cycles, by size"
     sizes = np.arange(subject.recipe.min_cluster_size, max(2, int(n**0.5)) + 1)
@@ -67,7 +67,7 @@ def tree_clusters(subject: Subject) -> Check:
 
 
 def _bins(expected: Floats) -> Ints:
-    """Return where bins of at least `FEWEST_IN_BIN` expected clusters begin, and where the last of them ends."""
+    """Return the sizes where bins of at least `FEWEST_IN_BIN` expected clusters begin, and where the last one ends."""
     edges, total = [0], 0.0
     for i, count in enumerate(expected):
         total += count

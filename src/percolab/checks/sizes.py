@@ -1,4 +1,4 @@
-"""Checks of the cluster sizes: how many clusters, how large they get."""
+"""Checks of the cluster sizes: the number of clusters, and the law of their sizes."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def checks(subject: Subject) -> Iterator[Check]:
 
 
 def _only_count(subject: Subject, p: float) -> Check:
-    """Check the number of clusters where chance has no part in it."""
+    """Check the number of clusters where it is not random."""
     n, least = subject.recipe.n_points, subject.recipe.min_cluster_size
     expected = int(n >= least) if p == 0 else n * int(least == 1)
     n_clusters = subject.forest.n_clusters
@@ -77,7 +77,7 @@ def exponent(subject: Subject, p: float) -> Check:
 
     The size law is not a pure power law: near s it falls as s^(-τ) (1 - τ(τ-1)/(2s)), so the fitted exponent is a
     little below τ. It is compared with the exponent that the same estimator gives for the expected numbers of clusters.
-    The error bar is that of independent clusters; since all sizes add up to n, it is too large by a third.
+    The error bar assumes independent clusters; since all sizes add up to n, it is too large by a third.
     """
     least = max(FITTED_SIZE, subject.recipe.min_cluster_size)
     tau, law = theory.size_exponent(p), f"size exponent, s ≥ {least}"
@@ -106,7 +106,7 @@ def expected_exponent(n: int, p: float, least: int) -> float:
     s = np.arange(least, exact_up_to + 1)
     tail = np.unique(np.geomspace(exact_up_to + 1, max(n, exact_up_to + 2), 400).astype(np.int64))
     beyond = _expected_larger(tail, n, p)
-    # Beyond, Σ M_s ln s is summed by parts over the number of larger clusters.
+    # Beyond the exact range, Σ M_s ln s is summed by parts over the number of larger clusters.
     logs = count[s] @ np.log(s / (least - 0.5)) + beyond[0] * np.log(tail[0] / (least - 0.5))
     logs += float(np.sum((beyond[1:] + beyond[:-1]) / 2 * np.diff(np.log(tail))))
     return 1 + float((count[s].sum() + beyond[0]) / logs)
@@ -154,7 +154,7 @@ def distribution(subject: Subject, p: float) -> Check:
 
 
 def size_bins(n: int, p: float, least: int) -> tuple[Ints, Floats]:
-    """Return bins of size, given by where they start, and the expected number of clusters in each."""
+    """Return bins of sizes, as the sizes where they start, and the expected number of clusters in each."""
     top = least
     while top < n and n * float(theory.size_ccdf_per_point(top, p)) > FEWEST_IN_BIN:
         top = max(top + 1, int(top * 1.5))
@@ -165,7 +165,7 @@ def size_bins(n: int, p: float, least: int) -> tuple[Ints, Floats]:
             edges.append(s)
             total = 0.0
         total += exact_sizes[s]
-    # What is beyond follows from the number of all clusters.
+    # The number of larger clusters follows from the number of all clusters.
     cumulative = np.concatenate([[0.0], np.cumsum(exact_sizes)])
     below = cumulative[edges]
     expected = np.diff(np.append(below, theory.expected_clusters(n, p)))
@@ -192,7 +192,7 @@ def _covariance(n: int, p: float, edges: tuple[int, ...]) -> Floats:
 
 @kernel
 def _simulated_sizes(u, p):
-    """Return the sizes of clusters grown from these uniforms."""
+    """Return the sizes of clusters grown from these uniform draws."""
     labels, size = np.empty(u.shape[0], np.int64), np.zeros(u.shape[0], np.int64)
     born = 0
     for i in range(u.shape[0]):

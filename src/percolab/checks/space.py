@@ -26,10 +26,10 @@ FEWEST_SINGLETONS = 100
 FEWEST_PAIRS = 200
 FEWEST_BONDS = 1000
 BONDS_AT_A_TIME = 1 << 15
-LEAST_CLUSTER = 32  #: Points of a cluster whose directions count in the check of isotropy: the root's own is not seen.
+LEAST_CLUSTER = 32  #: Least points of a cluster in the check of isotropy: the direction of its root cannot be seen.
 LARGE_CLUSTER, FEWEST_AXES, SAMPLED_PAIRS = 1000, 10, 20_000
 ROTATIONS, ROTATED_BONDS = 24, 20_000
-#: Square of the least R of the window, in steps: the graph distance that such a gap in space has on average.
+#: Square of the least R of the window, in steps: the mean graph distance of points at this distance in space.
 NEAREST = 16
 WINDOW = 4  #: Least ratio of the graph distances at both ends of the window.
 LEAST_SIZE = (4 * NEAREST * WINDOW) ** 2
@@ -48,7 +48,7 @@ def checks(subject: Subject) -> Iterator[Check]:
     if any(isinstance(edit, Turn) for edit in subject.recipe.edits):
         yield turned(subject)
     if subject.recipe.mode == "random_graph":
-        return  # what follows rests on uniform trees
+        return  # the following checks assume uniform trees
     yield axes(subject)
     yield square_distances(subject)
     yield feature_variance(subject)
@@ -94,7 +94,7 @@ def bond_lengths(subject: Subject) -> Check:
 
 
 def origins(subject: Subject) -> Check:
-    """Check where singletons lie: at a uniform point of the unit ball plus one step, all times √d.
+    """Check the positions of singletons: a uniform point of the unit ball plus one step, all times √d.
 
     Then E|X|²/d = d/(d+2) + step², and singletons are independent of each other.
     """
@@ -123,9 +123,9 @@ def origins(subject: Subject) -> Check:
 
 
 def isotropy(subject: Subject) -> Check:
-    """Check that bonds point everywhere alike, in all directions of space.
+    """Check that bonds point equally in all directions of space.
 
-    For M = Σ u uᵀ over the unit vectors of N bonds, rotations leave the law of M as it is, so M - (N/d) I has the same
+    For M = Σ u uᵀ over the unit vectors of N bonds, rotations do not change the law of M, so M - (N/d) I has the same
     variance in all d(d+1)/2 - 1 dimensions of its space, and its square is a chi-square up to one constant. That
     constant follows from how directions are handed down the latents, see `_direction_variance`.
     """
@@ -167,7 +167,7 @@ def _direction_variance(subject: Subject, n_clusters: int) -> float:
 
     Below a latent with direction v, the sum A of u uᵀ - I/d has mean c (v vᵀ - I/d), with c = 1 for a point and
     c = λ (c_left + c_right), λ = (d-2)/(2(d-1)), for a latent; and since the directions of the two sides are
-    orthogonal, E|A|² is the sum of those of both sides less 2 c_left c_right / d, from 1 - 1/d for a point.
+    orthogonal, E|A|² is the sum of E|A|² of both sides less 2 c_left c_right / d, starting from 1 - 1/d for a point.
     """
     forest = subject.forest
     rows = int(forest.cluster_start[n_clusters])
@@ -194,7 +194,7 @@ def _hand_down(children, n_points, d):
 def axes(subject: Subject) -> Check:
     """Check that the axes are not special: fourth moments of bonds along axes, against random rotations of the data.
 
-    Rotating the data leaves their law as it is, so the moment along the axes is one more draw of those after rotations.
+    Rotating the data does not change their law, so the moment along the axes is one more draw of the rotated moments.
     """
     law, d = "axes not special", subject.recipe.dim
     vectors, _ = bond_vectors(subject, ROTATED_BONDS)
@@ -233,7 +233,7 @@ def _rotation(rng: np.random.Generator, d: int) -> Floats:
 
 
 def turned(subject: Subject) -> Check:
-    """Check that rows below turned latents are where the steps that their seeds draw lead."""
+    """Check that rows below turned latents are where the steps drawn from their seeds lead."""
     law, expected, part = "turned directions", "as drawn from their seed", subject.part
     turns = [edit.latent for edit in subject.recipe.edits if isinstance(edit, Turn)]
     rows = np.unique(np.concatenate([np.arange(subject.forest.n_points)[subject.forest.points_of(i)] for i in turns]))
@@ -278,7 +278,7 @@ def square_distances(subject: Subject) -> Check:
 
 def _mean_is_one(ratio: Floats) -> float:
     spread = ratio.std(ddof=1) / math.sqrt(ratio.size)
-    if spread < 1e-6:  # pairs all but one bond apart: their ratio is exactly 1
+    if spread < 1e-6:  # nearly all pairs are one bond apart, and their ratio is exactly 1
         return 1.0 if abs(ratio.mean() - 1) < 1e-4 else 0.0
     return p_of_score(float((ratio.mean() - 1) / spread), ratio.size - 1)
 
@@ -287,8 +287,8 @@ def feature_variance(subject: Subject) -> Check:
     """Check the variance of features over the largest cluster, given its tree.
 
     Given the tree, every feature is a random walk along bonds, and its variance has mean step² Σ k (s-k) / s² over
-    bonds, which leave k points on one side. The d features are alike and hardly correlated, so the mean of their
-    variances is close to a gamma law, whose width follows from the tree too.
+    bonds, where cutting the bond leaves k points on one side. The d features have the same law and are hardly
+    correlated, so the mean of their variances is close to a gamma law, whose width also follows from the tree.
     """
     from scipy.stats import gamma
 
@@ -329,13 +329,13 @@ def _walk_variance(subject: Subject, size: int) -> tuple[float, float]:
 # The check of the fractal dimension, by the correlation integral.
 # C(R) is the share of pairs of points closer than R. On a cluster it grows as R^4 where step ≪ R ≪ radius of the
 # cluster: the number of points within graph distance k of a point grows as k², and k bonds lead as far as √k steps.
-# At any size that data have the window is narrow, and the slope within it is below 4. But it is known: graph
+# At all practical sizes the window is narrow, and the slope within it is below 4. But the slope is known: graph
 # distances have an exact law, and |ΔX|² after k bonds has mean k and variance 2k(k-1)/d in units of d step², close to
-# a gamma law. So the slope is compared with the slope that this gives for the same n, d and window.
-# The tree of a cluster is one draw, and at the far end of the window it shows: from one cluster to the next the slope
-# varies far more than any resampling of one cluster tells. Over 100 clusters each of 65,536 points in 10, 20, 40 and
+# a gamma law. So the slope is compared with the slope that these laws give for the same n, d and window.
+# The tree of a cluster is one draw, which matters at the far end of the window: from one cluster to the next the slope
+# varies far more than any resampling of one cluster shows. Over 100 clusters each of 65,536 points in 10, 20, 40 and
 # 100 dimensions, and over 600 trees alone, the logarithm of the ratio of C at both ends has a variance below 0.006 +
-# 0.1/d and a mean within 0.02 of the one expected; the window ends at a fixed share of √n, so this holds for larger n
+# 0.1/d and a mean within 0.02 of the expected one; the window ends at a fixed share of √n, so this holds for larger n
 # too.
 
 

@@ -6,8 +6,8 @@
     print(outcome)
     assert outcome.passed
 
-`pl.verify()` without a dataset makes a standard suite and checks that. docs/theory.md says what is checked, how, and
-how often correct data would fail.
+`pl.verify()` without a dataset makes and checks a standard suite of datasets. docs/theory.md lists the checks, their
+methods, and how often correct data would fail.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ class Verification:
         return f"{outcome}; {untried} could not be tried on these data." if untried else f"{outcome}."
 
     def table(self) -> Table:
-        """Return the outcome as a table for the terminal; below it, why laws were not tried."""
+        """Return the outcome as a table for the terminal, with the reasons why laws were not tested below it."""
         from rich import box
         from rich.table import Table
         from rich.text import Text
@@ -144,7 +144,7 @@ class Verification:
         return [{name: getattr(check, name) for name in names} for check in self.checks]
 
     def report(self, path: str | os.PathLike[str]) -> Path:
-        """Write one HTML page with a figure for each law, into a folder or to a file; return where it is."""
+        """Write one HTML page with a figure for each law, into a folder or to a file; return its path."""
         target = Path(path) if Path(path).suffix == ".html" else Path(path) / FILE_NAME
         with style.sheet():
             body = [_p_values(self.checks), *_tables(self.checks)]
@@ -179,9 +179,10 @@ def verify(
     Parameters
     ----------
     dataset
-        What to check; at most 150 million entries of X are read. In a superposed world: how factors are combined, and
-        all laws of each factor, whose positions are made again. In a corpus or in stored documents: how contexts and
-        tokens of the first documents are drawn, and whether beliefs are true as often as they say.
+        The data to check; at most 150 million entries of X are read. For a superposed world, the checks cover how
+        factors are combined, and all laws of each factor, whose positions are made again. For a corpus or stored
+        documents, they cover how contexts and tokens of the first documents are drawn, and whether beliefs are
+        calibrated.
     progress
         True shows a bar; a function is called with (data, kinds of laws done, kinds in all).
     """
@@ -198,7 +199,7 @@ def verify(
 
 
 def describe(data: AnyDataset | Corpus | StoredDocuments) -> str:
-    """Return which data these are: their name if they were loaded, sizes and seeds. Damaged arrays are not read."""
+    """Return a description of data: their name if they were loaded, sizes and seeds. Damaged arrays are not read."""
     if isinstance(data, Corpus):
         lexicons = f"{counted(len(data.lexicons), 'lexicon')}, renewal {data.renewal:g}, seed {data.seed}"
         return f"documents of {data.length:,} tokens out of {data.n_tokens:,}, {lexicons}"
@@ -249,7 +250,7 @@ def _suite(progress: Progress) -> Iterator[Check]:
 
 
 def all_checks(dataset: Dataset, progress: Progress = silent, stage: str = "laws") -> Iterator[Check]:
-    """Yield every check of a dataset; if its forest breaks the data model, only that."""
+    """Yield every check of a dataset; only the check of the data model if its forest breaks the model."""
     total = 1 + len(_KINDS)
     progress(stage, 0, total)
     subject = Subject(dataset)
@@ -329,7 +330,7 @@ DEFINITIONS = (
     "holds (p), or the largest deviation from a law that holds exactly (error). A law fails below p = 0.00001. A law "
     "that needs more data than these says how much."
 )
-LEAST_P = 1e-8  #: What smaller p-values are drawn at.
+LEAST_P = 1e-8  #: Smaller p-values are drawn at this value.
 
 
 def _p_values(checks: Sequence[Check]) -> str:
@@ -345,7 +346,7 @@ def _p_values(checks: Sequence[Check]) -> str:
 
 
 def _tables(checks: Sequence[Check]) -> Iterator[str]:
-    """Yield the heading, if it has a name, and the table of each dataset."""
+    """Yield the heading, if the dataset has a name, and the table of each dataset."""
     head = ("law", "expected", "measured", "p or error", "note", "verdict")
     for data, group in groupby(checks, lambda check: check.data):
         rows, looks = [], []

@@ -1,6 +1,6 @@
-"""Checks of corpora: how contexts and tokens are drawn, and whether beliefs are true as often as they say.
+"""Checks of corpora: how contexts and tokens are drawn, and whether beliefs are calibrated.
 
-Each law is compared with what the definition of a corpus says of it, not by drawing the documents again.
+Each law is compared with the definition of a corpus, and not by drawing the documents again.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ POSITIONS = 1 << 21  #: Most positions that are checked, in the first documents.
 PREDICTED = 1 << 25  #: Probabilities of next tokens that are summed.
 #: Most positions at which beliefs are compared with contexts, and most contexts per lexicon.
 JUDGED, MOST_CONTEXTS = 1 << 19, 16
-FEWEST = 1000  #: Documents that statistical laws need.
+FEWEST = 1000  #: Least documents that statistical laws need.
 RELATIVE_ROUNDING = 1e-9  #: Relative differences that are due to rounding.
-LEAST_COUNT = 10  #: Expected count that cells of a chi-square test have, neighbours taken together.
+LEAST_COUNT = 10  #: Least expected count of a cell of a chi-square test, after merging neighbours.
 
 
 @dataclass(frozen=True, eq=False)
 class Sample:
-    """Documents of a corpus with the beliefs about them: exact ones, or those that a store holds."""
+    """Documents of a corpus with the beliefs about them, either exact or read from a store."""
 
     corpus: Corpus
     documents: Documents
@@ -56,7 +56,7 @@ class Sample:
 
 
 def checks(sample: Sample) -> Iterator[Check]:
-    """Yield the checks of some documents; if they do not fit the lexicons, only that."""
+    """Yield the checks of some documents; only the failed check of their structure if they do not fit the lexicons."""
     first = structure(sample)
     yield first
     if first.failed:
@@ -70,7 +70,7 @@ def checks(sample: Sample) -> Iterator[Check]:
 
 
 def structure(sample: Sample) -> Check:
-    """Check that contexts are those of the lexicon, hold their tokens, and stay unless they are renewed."""
+    """Check that contexts belong to the lexicon, hold their tokens, and stay unless they are renewed."""
     expected, corpus, documents = "every token is in its context", sample.corpus, sample.documents
     fits = sound(expected, lambda: _validate(corpus, documents), "", "documents")
     if fits.failed:
@@ -88,10 +88,10 @@ def structure(sample: Sample) -> Check:
 
 
 def remade(stored: StoredDocuments) -> Check:
-    """Check that the first documents and beliefs of a store are those that its recipe makes, to the bit."""
+    """Check that the first documents and beliefs of a store equal those that its recipe makes, to the bit."""
     n = min(len(stored), -(-POSITIONS // stored.corpus.length))
-    made = stored.recipe.part(0, n).columns()
-    wrong = [name for name, column in made.items() if not np.array_equal(getattr(stored, name)[:n], column)]
+    columns = stored.recipe.part(0, n).columns()
+    wrong = [name for name, column in columns.items() if not np.array_equal(getattr(stored, name)[:n], column)]
     measured = f"{', '.join(wrong)} differ" if wrong else "the same"
     return exact("recipe", "the same documents, to the bit", measured, len(wrong), 0, f"{n:,} documents")
 
@@ -128,7 +128,7 @@ def shares(sample: Sample) -> Check:
 
 
 def prior(sample: Sample) -> Check:
-    """Check that fresh contexts have their prior probabilities: they are independent, given the lexicons."""
+    """Check that renewed contexts have their prior probabilities: they are independent, given the lexicons."""
     corpus, documents = sample.corpus, sample.documents
     counts, expected = [], []
     for k in range(len(corpus.lexicons)):
@@ -198,7 +198,7 @@ def _counted(law: str, counts: Ints, expected: Floats, what: str) -> Check:
 
 
 def _together(counts: Ints, expected: Floats) -> tuple[Floats, Floats]:
-    """Return counts with neighbours taken together until each cell is expected to have `LEAST_COUNT`."""
+    """Return counts with neighbouring cells merged until each cell has an expected count of `LEAST_COUNT`."""
     before = np.cumsum(expected) - expected
     cell = np.floor(before / LEAST_COUNT).astype(np.int64)
     cell = np.unique(np.minimum(cell, max(0, math.ceil(expected.sum() / LEAST_COUNT) - 2)), return_inverse=True)[1]
@@ -212,20 +212,20 @@ def _together(counts: Ints, expected: Floats) -> tuple[Floats, Floats]:
 def floor(sample: Sample) -> Check:
     """Check that floors are -log of the probabilities of the tokens.
 
-    Given the tokens before, a floor has the entropy of the exact distribution as its mean, and differences from that
-    mean are uncorrelated. Their sum, over the standard deviation, is nearly normal.
+    Given the tokens before, the mean of a floor is the entropy of the exact distribution, and differences from that
+    mean are uncorrelated. The sum of the differences, over its standard deviation, is nearly normal.
     """
     corpus, law, expected = sample.corpus, "floor", "the entropy of the next token"
     n = min(len(sample.documents), max(1, PREDICTED // (corpus.length * corpus.n_tokens)))
     step = max(1, PREDICTED // 8 // (corpus.length * corpus.n_tokens))
     gap = spread = total = 0.0
     for lo in range(0, n, step):
-        given = slice(lo, min(lo + step, n))
-        chances = corpus.predict(sample.documents.tokens[given, :-1], every=True)
+        part = slice(lo, min(lo + step, n))
+        chances = corpus.predict(sample.documents.tokens[part, :-1], every=True)
         surprise = -np.log(chances)
         entropy = np.einsum("itv,itv->it", chances, surprise)
         spread += float((np.einsum("itv,itv,itv->it", chances, surprise, surprise) - entropy**2).sum())
-        gap += float((sample.beliefs.floor[given, 1:] - entropy).sum())
+        gap += float((sample.beliefs.floor[part, 1:] - entropy).sum())
         total += float(entropy.sum())
     positions = n * (corpus.length - 1)
     if positions < FEWEST:
@@ -237,9 +237,9 @@ def floor(sample: Sample) -> Check:
 
 
 def beliefs(sample: Sample) -> Check:
-    """Check that contexts and lexicons are the present ones as often as believed.
+    """Check that contexts and lexicons are the present ones as often as the beliefs say.
 
-    Documents are independent, so the mean over them of the difference, summed over a document, is nearly normal.
+    Documents are independent, so the mean over documents of the difference, summed over a document, is nearly normal.
     """
     corpus, law, expected = sample.corpus, "beliefs", "true as often as believed"
     n = min(len(sample.documents), max(FEWEST, JUDGED // corpus.length))
@@ -266,12 +266,12 @@ def _scores(sample: Sample, k: int, n: int) -> Iterator[float]:
     at = sample.beliefs.believed_lexicon[:n] == k
     latent = np.where(at, sample.beliefs.believed[:n], 0)
     wrong = at & ~(of_lexicon & (context >= latent) & (context < latent + size[latent] - 1))
-    excess = (wrong - 0.5 * at).sum(axis=1)  # what is believed is wrong less than half of the time
+    excess = (wrong - 0.5 * at).sum(axis=1)  # a believed context is wrong less than half of the time
     yield max(0.0, _score(excess[:, None])) if at.any() else math.nan
 
 
 def _score(difference: Floats) -> float:
-    """Return how many standard errors the mean over documents is from 0; NaN where nothing is in doubt."""
+    """Return how many standard errors the mean over documents is from 0; NaN if all differences are 0."""
     sums = difference.sum(axis=1)
     spread = float(sums.std(ddof=1)) / math.sqrt(sums.size)
     if spread > RELATIVE_ROUNDING:

@@ -1,6 +1,7 @@
-"""Checks of the trees of clusters: degrees, distances and ends of bonds; how latents split, how deep points lie.
+"""Checks of the trees of clusters: degrees, distances and ends of bonds, splits of latents, and depths of points.
 
-That all small trees are equally likely, and that left and right are alike, is tested on the samplers: tests/engines.
+The tests of the samplers in tests/engines check that all small trees, and both orders of left and right, are equally
+likely.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from percolab.ground.compiled import kernel
 FEWEST_OF_DEGREE, MOST_DEGREES = 50, 12
 FEWEST_LATENTS = 100
 FEWEST_SPLITS, MOST_SPLITS = 200, 2_000_000
-LARGE_SPLIT = 100  #: Points of a latent from which splits are also checked alone.
+LARGE_SPLIT = 100  #: Splits of latents of at least this many points are also checked separately.
 
 
 def checks(subject: Subject) -> Iterator[Check]:
@@ -35,9 +36,9 @@ def checks(subject: Subject) -> Iterator[Check]:
 def degrees(subject: Subject) -> Check:
     """Check the numbers of points of each degree.
 
-    A point's degree less one is how often it occurs in its cluster's Prüfer code, so the degrees of a cluster are those
-    of s - 2 balls thrown into s boxes. Clusters are independent, and the covariance of occupancy numbers is known, so
-    the sum of squares is a chi-square although degrees of one cluster depend on each other.
+    A point's degree less one is how often it occurs in its cluster's Prüfer code, so the degrees of a cluster have the
+    law of s - 2 balls thrown into s boxes. Clusters are independent, and the covariance of occupancy numbers is known,
+    so the sum of squares is a chi-square although degrees of one cluster depend on each other.
     """
     law, forest = "degree", subject.forest
     size = forest.cluster_size[forest.cluster_size >= 3]
@@ -145,7 +146,7 @@ def splits(subject: Subject) -> Check:
 
 @kernel
 def _split_places(size, smaller, log_borel, share, places):
-    """Fill the distribution function of the smaller side, below it plus a share of its own probability."""
+    """Fill the probability of smaller sides below this one, plus a random share of the probability of this one."""
     for i in range(size.size):
         n, k = size[i], smaller[i]
         scale = np.log(n / (n - 1.0)) - log_borel[n]  # the factor 1/2 of p_n goes with the two orders of the sides

@@ -29,7 +29,7 @@ FEWEST_VALUES = 100
 FEWEST_CLUSTERS = 100
 FEWEST_SIBLINGS = 100
 MOST_VALUES = 4_000_000
-TOLERANCE = 1e-8  #: What rounding may do to a target: a sum of thousands of values, in another order.
+TOLERANCE = 1e-8  #: The rounding error allowed in a target: a sum of thousands of values, in another order.
 
 
 def checks(subject: Subject) -> Iterator[Check]:
@@ -67,7 +67,7 @@ def checks(subject: Subject) -> Iterator[Check]:
 
 
 def values(subject: Subject) -> Check:
-    """Check that z are independent N(0, 1): the law of all, and that latents do not follow their parents."""
+    """Check that z are independent N(0, 1): the law of all z, and no correlation of latents with their parents."""
     from scipy.special import ndtr
 
     law, dataset = "z is N(0, 1)", subject.dataset
@@ -89,9 +89,9 @@ def values(subject: Subject) -> Check:
 
 
 def sums_above(subject: Subject) -> tuple[Floats, Ints]:
-    """Return the sum of z over each point's latents that carry value, and the number of all its latents.
+    """Return the sum of z over each point's latents that carry a value, and the number of all its latents.
 
-    Each latent adds z where its interval starts and takes it away where it ends. Nothing is shared with `targets`.
+    Each latent adds z where its interval starts and subtracts it where it ends. No code is shared with `targets`.
     """
     forest, z = subject.forest, subject.dataset.latent_z
     if subject.recipe.target.kind == "silent":
@@ -155,10 +155,10 @@ def targets_over_clusters(subject: Subject) -> Check:
 def _clusters_as_drawn(subject: Subject) -> NDArray[np.bool_]:
     """Return which clusters have no value that an edit set."""
     forest, (latents, points) = subject.forest, drawn(subject)
-    kept = np.ones(forest.n_clusters, np.bool_)
-    kept[forest.latent_cluster[~latents]] = False
-    kept[forest.point_cluster[~points]] = False
-    return kept
+    as_drawn = np.ones(forest.n_clusters, np.bool_)
+    as_drawn[forest.latent_cluster[~latents]] = False
+    as_drawn[forest.point_cluster[~points]] = False
+    return as_drawn
 
 
 # ---------------------------------------------------------------------- values that edits set
@@ -167,7 +167,7 @@ def _clusters_as_drawn(subject: Subject) -> NDArray[np.bool_]:
 
 
 def has_set_values(subject: Subject) -> bool:
-    """Tell whether edits set values."""
+    """Return whether edits set values."""
     return any(isinstance(edit, Do) for edit in subject.recipe.edits)
 
 
@@ -203,13 +203,13 @@ def drawn(subject: Subject) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
 
 
 def _sides(subject: Subject) -> NDArray[np.bool_]:
-    """Return for the two sides of every latent whether they carry value."""
+    """Return for the two sides of every latent whether they carry a value."""
     active = np.append(subject.dataset.point_active, subject.dataset.latent_active)
     return active[subject.forest.latent_children]
 
 
 def siblings(subject: Subject) -> Check:
-    """Check that both sides of a latent are silent or neither is, and that tops of clusters carry value."""
+    """Check that both sides of a latent are silent or neither is, and that tops of clusters carry a value."""
     forest, sides = subject.forest, _sides(subject)
     apart = int(np.count_nonzero(sides[:, 0] != sides[:, 1]))
     tops = ~subject.dataset.latent_active[forest.latent_parent < 0]
@@ -232,7 +232,7 @@ def silent_half(subject: Subject) -> Check:
 
 
 def classes(subject: Subject) -> Check:
-    """Check that classes are the groups of a cut: whole nodes of the hierarchy, as large as the rule lets them be."""
+    """Check that classes are the groups of a cut: whole nodes of the hierarchy, as large as the rule allows."""
     forest, y, target = subject.forest, np.asarray(subject.dataset.y), subject.recipe.target
     starts = np.flatnonzero(np.diff(y, prepend=-1))
     size = np.diff(np.append(starts, y.size))
@@ -274,7 +274,7 @@ def path_tokens(subject: Subject) -> Check:
 
 
 def _nodes(forest: Forest, starts: Ints, size: Ints) -> tuple[int, NDArray[np.bool_]]:
-    """Return how many intervals are not a latent's nor a single row, and which latents they take apart."""
+    """Return how many intervals are neither latents nor single rows, and which latents they split."""
     known = set(zip(forest.latent_start.tolist(), forest.latent_size.tolist(), strict=True))
     strange = sum(s > 1 and (a, s) not in known for a, s in zip(starts.tolist(), size.tolist(), strict=True))
     group = np.searchsorted(starts, forest.latent_start, side="right")
@@ -285,7 +285,7 @@ def _nodes(forest: Forest, starts: Ints, size: Ints) -> tuple[int, NDArray[np.bo
 def _not_cut(forest: Forest, starts: Ints, size: Ints, max_size: int) -> int:
     """Return how many intervals and latents break the rule of the cut at a size.
 
-    Intervals are nodes of at most this size, and no latent of at most this size is taken apart.
+    Intervals are nodes of at most this size, and no latent of at most this size is split.
     """
     strange, apart = _nodes(forest, starts, size)
     too_fine = int(np.count_nonzero(apart & (forest.latent_size <= max_size)))

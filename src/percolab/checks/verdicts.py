@@ -1,4 +1,4 @@
-"""One law checked: what was expected, what was measured, the verdict, and the figure that shows it."""
+"""The check of one law: the expectation, the measurement, the verdict, and the figure that shows it."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
 PASS, FAIL, TOO_SMALL, ELSEWHERE = "pass", "fail", "not enough data", "does not apply"
 
-#: A law fails if its p-value is below this. P-values rest on independent parts and on exact or cautious variances; this
-#: leaves room for what is approximate in them, so that correct data fail a law less than once in 10,000 times.
+#: A law fails if its p-value is below this. P-values use independent parts and exact or conservative variances; the
+#: threshold leaves room for their approximations, so that correct data fail a law less than once in 10,000 times.
 ALARM = 1e-5
 
 BAND = 2.23  #: Kolmogorov's statistic times √n stays below this with probability 0.9999.
@@ -35,7 +35,7 @@ class Check:
 
     law: str
     expected: str
-    measured: str  #: empty where the data are too few to measure it
+    measured: str  #: empty if there are too few data to measure it
     verdict: str  #: "pass", "fail", "not enough data" or "does not apply"
     p_value: float | None = None  #: probability of data as far from the law as these, or farther, if the law holds
     error: float | None = None  #: for laws that hold exactly: the largest deviation found
@@ -76,7 +76,7 @@ def sound(expected: str, validate: Callable[[], None], note: str, law: str = "da
     """Return whether data obey the data model: `validate` raises ValueError where they do not."""
     try:
         validate()
-    except StoreError:  # data that cannot be read are not data that break a law
+    except StoreError:  # data that cannot be read do not break a law
         raise
     except ValueError as error:
         return exact(law, expected, "broken", 1, 0, f"{error}; no other law was tried")
@@ -84,12 +84,12 @@ def sound(expected: str, validate: Callable[[], None], note: str, law: str = "da
 
 
 def too_small(law: str, expected: str, need: str, have: str) -> Check:
-    """Return the verdict on data that are too few: what the law needs, and what the data have."""
+    """Return the verdict for too few data: how much the law needs, and how much there is."""
     return Check(law, expected, "", TOO_SMALL, note=f"needs {need}, has {have}")
 
 
 def does_not_apply(law: str, expected: str, why: str) -> Check:
-    """Return the verdict where a law does not apply: data that are edited, subsampled or have another target."""
+    """Return the verdict for a law that does not apply: the data are edited, subsampled or have another target."""
     return Check(law, expected, "", ELSEWHERE, note=why)
 
 
@@ -129,7 +129,7 @@ def two_sided(law: Any, value: float, *, counted: bool = False) -> float:
 
 
 def p_of_all_and_some(values: Floats, some: Floats, fewest: int) -> float:
-    """Return the p-value that values are uniform, all of them and, where these are enough, some of them alone."""
+    """Return the p-value that all values are uniform and, if there are enough, that `some` of them are."""
     p = p_of_uniforms(values)
     return smallest(p, p_of_uniforms(some)) if some.size >= fewest else p
 
@@ -174,7 +174,7 @@ def curve(
     error: NDArray[Any] | None = None,
     log: str = "",
 ) -> Draw:
-    """Draw what was measured, with error bars if there are any, beside the line that was expected."""
+    """Draw the measurements, with error bars if there are any, beside the expected line."""
     order = np.argsort(x, kind="stable")
 
     def draw(axes: Axes) -> None:
@@ -191,7 +191,7 @@ def curve(
 
 
 def histogram(values: Floats, xlabel: str, *, mean: float | None = None, normal: bool = False) -> Draw:
-    """Draw a histogram, with the mean expected or the standard normal law, whose bins end at ±5 with all beyond."""
+    """Draw a histogram with the expected mean or the standard normal law, whose outer bins at ±5 hold all beyond."""
     low, high = (-5.0, 5.0) if normal else (float(np.min(values)), float(np.max(values)))
     within = low, high if high > low else low + 1
     count, edges = np.histogram(np.clip(values, low, high), bins=60, range=within, density=True)

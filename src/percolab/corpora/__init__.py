@@ -1,1 +1,1 @@
-"""Documents: tokens drawn from contexts, nested sets of tokens, with the exact probabilities of every position."""
+"""Documents: tokens drawn from contexts, which are nested sets of tokens, with exact probabilities per position."""

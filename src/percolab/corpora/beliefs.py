@@ -1,9 +1,9 @@
-"""Beliefs: what the tokens so far say about the present context, the lexicon and the next token, exactly.
+"""Beliefs: the exact probabilities of the present context, the lexicon and the next token, given the tokens so far.
 
 With a(c) the probability of context c after the last token, the next context is c with probability
 p(c) = (1 - renewal) a(c) + renewal π(c), π at the first position, and token x then leaves a(c) ∝ p(c) / |c| for the
 contexts c that hold x. These form a chain from the top down, so a position takes O(contexts over a token). With several
-lexicons each has a filter of its own and a weight; a document never changes its lexicon.
+lexicons, each has its own filter and a weight; a document never changes its lexicon.
 
 Only sums, products, quotients and `philox.log` are used, in a fixed order: the same bits on every machine.
 """
@@ -26,12 +26,12 @@ from percolab.ground.intrinsics import bits_of_double, double_of_bits
 from percolab.ground.validation import check_index, listed
 from percolab.rng import philox
 
-TASK = 1 << 16  #: Positions of one task: enough to make waking a thread worth it.
+TASK = 1 << 16  #: Positions per task: enough to make waking a thread worthwhile.
 
 
 @dataclass(frozen=True, eq=False)
 class Beliefs:
-    """What a perfect reader knows at each position of n documents of T tokens."""
+    """The knowledge of an ideal reader at each position of n documents of T tokens."""
 
     floor: Floats  #: (n, T) -log P(token | tokens before it): no predictor has a lower mean loss
     #: (n, T) the deepest context that holds the present one with probability above 1/2, as a latent; -1 for none
@@ -50,9 +50,9 @@ class Beliefs:
         )
 
     def inside(self, latents: ArrayLike, k: int = 0) -> Floats:
-        """Return (n, T, L) the probability that the context is one of lexicon k inside each of these latents.
+        """Return (n, T, L) the probability that the context is a context of lexicon k inside each of these latents.
 
-        The filter runs again, and the result takes 8 n T L bytes: ask for some documents at a time. A latent holds
+        The filter runs again, and the result takes 8 n T L bytes: pass some documents at a time. A latent contains
         itself and the latents below it.
 
         Parameters
@@ -97,7 +97,7 @@ class Filter:
         return out if every else out[:, 0]
 
     def _run(self, function: Any, threads: int, arrays: tuple[NDArray[Any], ...], *rest: Any) -> None:
-        """Call a kernel on some documents at a time; all `arrays` have one line per document."""
+        """Call a kernel on some documents at a time; all `arrays` have one row per document."""
         n, length = arrays[0].shape
         parts = parallel.ranges(n, max(1, TASK // max(length, 1)))
         documents = [tuple(array[i:end] for array in arrays) for i, end in parts]
@@ -107,13 +107,13 @@ class Filter:
 def _holders(lexicon: Lexicon, latents: NDArray[np.int64]) -> tuple[NDArray[np.int64], ...]:
     """Return, for each context, which of the latents hold it, and the level from which its chain is inside each.
 
-    As a list with offsets, like a CSR matrix: offsets (C+1,), places of latents, levels.
+    The result has the form of a CSR matrix: offsets (C+1,), places of latents, levels.
     """
     end = latents + lexicon.forest.latent_size[latents] - 1
     holders = [np.flatnonzero((latents <= c) & (c < end)) for c in lexicon.contexts]
     offsets = np.cumsum([0] + [places.size for places in holders])
     places = np.concatenate([np.empty(0, np.int64), *holders])
-    # The highest contexts inside a latent have the same contexts above them; in preorder the first of them comes first.
+    # The highest contexts inside a latent share the contexts above them; in preorder one of the highest comes first.
     levels = np.append(lexicon.level, 0)[np.searchsorted(lexicon.contexts, latents)]
     return offsets, places, levels[places]
 
@@ -122,18 +122,18 @@ def _holders(lexicon: Lexicon, latents: NDArray[np.int64]) -> tuple[NDArray[np.i
 
 
 class State(NamedTuple):
-    """What the filters know after some tokens of a document; weights are mantissa · 2^exponent, which never vanish."""
+    """The state of the filters after some tokens of a document; weights are mantissa · 2^exponent, and never vanish."""
 
     last: Any  #: (K,) smallest context that holds the last token, -1 before the first
     belief: Any  #: (K, levels) probability of each context over the last token, from the top, given the lexicon
     mantissa: Any  #: (K,) weight of each lexicon
-    exponent: Any  #: (K,) and its power of two
+    exponent: Any  #: (K,) power of two of each weight
     weight: Any  #: (K,) the weights, normalised
 
 
 @kernel
 def _room(tables):
-    """Return a state, not yet begun."""
+    """Return a state with its arrays allocated but not set."""
     K, levels = tables.of_token.shape[0], 1
     for c in range(tables.size.size):
         levels = max(levels, tables.chain_start[c + 1] - tables.chain_start[c])
@@ -151,7 +151,7 @@ def _begin(state, shares):
 
 @inlined
 def _observe(tables, token, k, state):
-    """Update the filter of lexicon k by a token; return the probability of the token given the lexicon."""
+    """Update the filter of lexicon k with a token; return the probability of the token given the lexicon."""
     c, before, belief = tables.of_token[k, token], state.last[k], state.belief[k]
     first, count = tables.chain_start[c], tables.chain_start[c + 1] - tables.chain_start[c]
     shared, likelihood = 0, 0.0
@@ -175,10 +175,10 @@ def _observe(tables, token, k, state):
 
 @inlined
 def _advance(tables, token, state):
-    """Update all filters and weights by a token; return its probability."""
+    """Update all filters and weights with a token; return the probability of the token."""
     probability, most = 0.0, np.int64(-(2**62))
     for k in range(state.weight.size):
-        if state.mantissa[k] == 0:  # a lexicon of share 0
+        if state.mantissa[k] == 0:  # a lexicon with share 0
             continue
         likelihood = _observe(tables, token, k, state)
         probability += state.weight[k] * likelihood

@@ -19,17 +19,17 @@ if TYPE_CHECKING:
 
 KIND = "documents"  #: The ``kind`` in the JSON of a range.
 VERSION = 1  #: Version of documents and beliefs: the same corpus and version give the same data.
-#: Tokens of all lexicons of what is read from files: these are grown before anything else is known of them.
+#: Most tokens of all lexicons of a corpus read from a file: lexicons are grown before anything else is checked.
 MOST_TOKENS = 1 << 24
 
 INTEGERS = dict.fromkeys(("tokens", "context", "lexicon", "believed", "believed_lexicon"), np.dtype(np.int32))
-#: What is kept of documents, and its type: fields of `Documents` and `Beliefs`, truth values as bytes.
+#: The stored columns of documents and their types: fields of `Documents` and `Beliefs`, booleans as bytes.
 COLUMNS: Mapping[str, np.dtype[Any]] = {**INTEGERS, "renewed": np.dtype(np.uint8), "floor": np.dtype(np.float64)}
 
 
 @dataclass(frozen=True)
 class DocumentRange(Written, kind=KIND):
-    """Documents lo … hi - 1 of a corpus: the recipe of what `generate_store` writes."""
+    """Documents lo … hi - 1 of a corpus: the recipe from which `generate_store` writes documents."""
 
     corpus: Corpus
     lo: int
@@ -71,9 +71,9 @@ class DocumentRange(Written, kind=KIND):
 
 @dataclass(frozen=True, eq=False)
 class StoredDocuments(Lazy):
-    """Documents on disk with what is true of them: n documents of T positions, each column read as it is indexed."""
+    """Documents on disk with their truth: n documents of T positions; each column is read when it is indexed."""
 
-    recipe: DocumentRange  #: what makes them again
+    recipe: DocumentRange  #: the recipe that makes the documents again
     tokens: StoredArray  #: (n, T) ids of tokens, int32
     context: StoredArray  #: (n, T) the context that each token was drawn from, a latent of its lexicon's forest, int32
     lexicon: StoredArray  #: (n,) lexicon of each document, int32
@@ -86,7 +86,7 @@ class StoredDocuments(Lazy):
 
     @property
     def corpus(self) -> Corpus:
-        """What the documents are of."""
+        """The corpus of the documents."""
         return self.recipe.corpus
 
     @property

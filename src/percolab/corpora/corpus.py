@@ -23,9 +23,9 @@ from percolab.model.recipe import Recipe, Written
 from percolab.model.target import Target
 
 KIND = "corpus"  #: The ``kind`` in the JSON of a corpus.
-MOST = 2**31 - 1  #: Tokens and positions are counted in int32.
+MOST = 2**31 - 1  #: The most tokens, or positions: they are counted in int32.
 HELD_OUT = 2**40  #: Documents from this number on are kept for tests.
-LEAST_RENEWAL = 2.0**-64  #: Draws of renewals have 64 bits.
+LEAST_RENEWAL = 2.0**-64  #: The least probability of a renewal, since its draws have 64 bits.
 
 Source = Recipe | Forest | Dataset
 
@@ -34,14 +34,15 @@ Source = Recipe | Forest | Dataset
 class Corpus(Written, kind=KIND):
     """A recipe of documents: sequences of tokens drawn from contexts that change now and then.
 
-    A lexicon is a forest whose points are tokens, with ids that say nothing about it. Its contexts are the concepts of
-    at least `min_size` tokens: ``forest.concepts(min_size, ratio=2/3)``. A context has prior probability
-    π(c) = 1/V Σ 1/m(u) over its tokens u: a token uniformly, then one of the m(u) contexts that hold it. A document is
-    of lexicon k with probability ``shares[k]``. Its first context is drawn from π; each later position has, with
-    probability `renewal`, a fresh one from π, else the one before; the token is uniform among the context's tokens.
+    A lexicon is a forest whose points are tokens; the ids of tokens are independent of the forest. Its contexts are the
+    concepts of at least `min_size` tokens: ``forest.concepts(min_size, ratio=2/3)``. A context has prior probability
+    π(c) = 1/V Σ 1/m(u) over its tokens u: draw a token uniformly, then one of the m(u) contexts that hold it. A
+    document uses lexicon k with probability ``shares[k]``. Its first context is drawn from π; at each later position
+    the context is drawn again from π with probability `renewal`, else it stays; the token is uniform among the
+    context's tokens.
 
-    Document i is a pure function of (corpus, i): the same for any range, number of threads or machine. There is no end
-    of documents; by convention those for testing begin at 2^40.
+    Document i is a pure function of (corpus, i): the same for any range, number of threads or machine. The number of
+    documents is unlimited; by convention the documents for testing begin at 2^40.
 
     Parameters
     ----------
@@ -54,7 +55,8 @@ class Corpus(Written, kind=KIND):
     min_size
         Least number of tokens of a context.
     shares
-        Probability of each lexicon, up to a factor; None: all the same. A lexicon of share 0 is known but never used.
+        Probability of each lexicon, up to a factor; None: all the same. A lexicon with share 0 is part of the corpus,
+        but no document uses it.
     seed
         Seed of ids and documents.
     """
@@ -86,11 +88,11 @@ class Corpus(Written, kind=KIND):
             shares=_as_shares(shares, len(sources)),
             seed=check_seed("seed", seed),
         )
-        _ = self._filter  # which refuses lexicons that cannot be used
+        _ = self._filter  # it refuses lexicons that cannot be used
 
     @cached_property
     def _filter(self) -> Filter:
-        """Lexicons, read once, and the recursion over them."""
+        """The recursion over the lexicons, which are built once."""
         sources = self.lexicons
         forests = [lexicons_.grown(source) if isinstance(source, Recipe) else source for source in sources]
         sizes = [forest.n_points for forest in forests]
@@ -124,14 +126,15 @@ class Corpus(Written, kind=KIND):
     def counterfactual(self, documents: Documents, position: ArrayLike, context: ArrayLike) -> Documents:
         """Return the same documents with a context forced from a position until the document's next renewal.
 
-        All draws are the same: which uniform chooses each token, where contexts are renewed and to what. So tokens
-        before the position and from the next renewal on are as they were, and a document's own context gives the
-        document itself. Beliefs and floor are those of the new tokens: ask `beliefs` or `predict`.
+        All draws stay the same: the uniform draw that chooses each token, the positions where contexts are renewed, and
+        the new contexts. So tokens before the position and from the next renewal on do not change, and forcing the
+        document's own context returns the document itself. For beliefs and floors of the new tokens, call `beliefs` or
+        `predict`.
 
         Parameters
         ----------
         documents
-            Of this corpus; they may be counterfactual themselves.
+            Documents of this corpus; they may be counterfactual themselves.
         position
             Where the context begins: one number, or (n,) one for each document.
         context
@@ -158,7 +161,7 @@ class Corpus(Written, kind=KIND):
         return self._lexicon(k).contexts.copy()
 
     def prior(self, k: int = 0) -> NDArray[np.float64]:
-        """Return (C,) the probability of each of the contexts of lexicon k when one is drawn."""
+        """Return (C,) the prior probability of each context of lexicon k."""
         return self._lexicon(k).prior.copy()
 
     @cached_property
@@ -172,12 +175,12 @@ class Corpus(Written, kind=KIND):
     # ------------------------------------------------------------------ the truth at every position
 
     def beliefs(self, tokens: ArrayLike, *, threads: int | None = None) -> Beliefs:
-        """Return what the tokens so far say at every position, exactly. O(contexts over a token) per position.
+        """Return the exact beliefs at every position, given the tokens so far. O(contexts over a token) per position.
 
         Parameters
         ----------
         tokens
-            (n, T) ids of tokens, of any length T: of this corpus or of any other origin.
+            (n, T) ids of tokens, of any length T, from this corpus or from any other source.
         threads
             Number of threads; None takes all cores.
         """
@@ -200,14 +203,14 @@ class Corpus(Written, kind=KIND):
     def bag(self, tokens: ArrayLike, decay: float = 0.9, *, threads: int | None = None) -> NDArray[np.float32]:
         """Return (n, T, V) the decayed bag of tokens b_t = decay · b_{t-1} + onehot(token t): the raw input.
 
-        It takes 4 n T V bytes, 4.2 GB for 2,000 documents of 64 tokens out of 8,192: ask for some documents at a time.
+        It takes 4 n T V bytes, 4.2 GB for 2,000 documents of 64 tokens out of 8,192: pass some documents at a time.
 
         Parameters
         ----------
         tokens
             (n, T) ids of tokens, of any length T.
         decay
-            What is left of a token after one more position, between 0 and 1.
+            The factor by which a token's weight falls at each position, between 0 and 1.
         threads
             Number of threads; None takes all cores.
         """
@@ -215,15 +218,15 @@ class Corpus(Written, kind=KIND):
         return sampler.decayed(self._as_tokens(tokens), self.n_tokens, share, parallel.thread_count(threads))
 
     def _as_tokens(self, tokens: ArrayLike) -> NDArray[np.int32]:
-        given = np.asarray(tokens)
-        if given.ndim != 2:
-            raise ValueError(f"tokens must have shape (documents, positions), got {given.shape}")
-        return np.ascontiguousarray(indices("tokens", given, self.n_tokens), np.int32)
+        array = np.asarray(tokens)
+        if array.ndim != 2:
+            raise ValueError(f"tokens must have shape (documents, positions), got {array.shape}")
+        return np.ascontiguousarray(indices("tokens", array, self.n_tokens), np.int32)
 
     # ------------------------------------------------------------------ recipes
 
     def swapped(self, k: int) -> Corpus:
-        """Return the corpus whose documents are all of lexicon k; the other lexicons stay known."""
+        """Return the corpus whose documents all use lexicon k; the other lexicons stay in the corpus with share 0."""
         only = check_index("k", k, len(self.lexicons))
         return self.replace(shares=[float(other == only) for other in range(len(self.lexicons))])
 
@@ -239,7 +242,7 @@ class Corpus(Written, kind=KIND):
         return hash((*sizes, self.length, self.renewal, self.min_size, self.shares, self.seed))
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the corpus as plain values, ready for JSON; a lexicon without a recipe as its columns."""
+        """Return the corpus as plain values, ready for JSON; a lexicon without a recipe is written as its columns."""
         return super().to_dict() | {"lexicons": [_source_to_dict(source) for source in self.lexicons]}
 
     @classmethod
@@ -259,12 +262,12 @@ def _as_sources(lexicons: object) -> tuple[Recipe | Forest, ...]:
 
 
 def _as_source(source: object) -> Recipe | Forest:
-    """Return a recipe, or the forest of what no recipe makes."""
+    """Return a recipe, or the forest if no recipe makes it."""
     if isinstance(source, Dataset):
         source = source.recipe if source.modification in (None, GIVEN) else source.forest
     if isinstance(source, Recipe):
         _at_most("n_points of a lexicon", source.n_points)
-        return replace(source, edits=(), target=Target())  # which leave the forest as it is
+        return replace(source, edits=(), target=Target())  # edits and targets do not change the forest
     if not isinstance(source, Forest):
         raise ValueError(f"lexicons must be recipes, forests or datasets, got {source!r}")
     source.check_structure()
@@ -295,7 +298,7 @@ def _as_shares(shares: object, count: int) -> tuple[float, ...]:
     total = math.fsum(numbers)
     if not 0 < total < math.inf:
         raise ValueError(f"shares must have a sum above 0, got {shares!r}")
-    # What sums to 1 but for rounding stays as it is, so that a corpus read from JSON is the one that was written.
+    # Shares that sum to 1 up to rounding are not changed, so that a corpus read from JSON equals the one written.
     return numbers if abs(total - 1) < 1e-12 else tuple(number / total for number in numbers)
 
 

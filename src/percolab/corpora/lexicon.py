@@ -1,4 +1,4 @@
-"""Lexicons: the contexts of a forest of tokens, how likely each is, and which id each token has."""
+"""Lexicons: the contexts of a forest of tokens, the probability of each context, and the id of each token."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ RATIO = 2 / 3  #: A context has at most this share of the tokens of the nearest 
 class Lexicon:
     """A forest whose points are tokens, and the contexts that tokens are drawn from.
 
-    Contexts are named by their place 0, 1, … in `contexts`, which is in preorder: every context comes before those
-    inside it.
+    Contexts are numbered by their place 0, 1, … in `contexts`, which is in preorder: every context comes before the
+    contexts inside it.
     """
 
     forest: Forest  #: one row per token
@@ -33,7 +33,7 @@ class Lexicon:
     above: Ints  #: (C,) place of the nearest context above, -1 for none
     level: Ints  #: (C,) number of contexts above
     deepest: Ints  #: (V,) place of the smallest context that holds each row
-    prior: Floats  #: (C,) probability of each context: a token uniformly, then one of the contexts that hold it
+    prior: Floats  #: (C,) probability of each context: draw a token uniformly, then one of the contexts that hold it
     ids: NDArray[np.int32]  #: (V,) id of each row
 
 
@@ -75,7 +75,7 @@ def _prior(above: Ints, level: Ints, deepest: Ints) -> Floats:
 
 
 class Tables(NamedTuple):
-    """What compiled passes read of all lexicons, whose contexts are numbered one lexicon after another."""
+    """The tables of all lexicons for compiled passes; contexts are numbered one lexicon after another."""
 
     first: Ints  #: (K+1,) first context of each lexicon
     latent: NDArray[np.int32]  #: (C,) latent of each context, in its forest

@@ -1,8 +1,8 @@
-"""Documents: every position's draws are a pure function of (seed, document, position, purpose).
+"""Documents: the draws of every position are a pure function of (seed, document, position, purpose).
 
-A position has 64 random bits, half for the token and half for the renewal. Where 32 bits leave open which token it is,
-or whether a context is renewed, further bits are drawn: tokens are uniform to 96 bits, and renewals have their
-probability to 64.
+A position has 64 random bits, half for the token and half for the renewal. Where 32 bits do not decide which token it
+is, or whether a context is renewed, further bits are drawn: tokens are uniform to 96 bits, and renewals have their
+probability to 64 bits.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from percolab.ground.intrinsics import multiply_high
 from percolab.ground.validation import indices
 from percolab.rng import philox
 
-BAG_TASK = 1 << 22  #: Numbers of bags that one task writes: enough to make waking a thread worth it.
-RUN = 1 << 12  #: Positions drawn in one go: their random bits stay in the processor's cache.
-TASK = 1 << 17  #: Positions of one task: enough to make waking a thread worth it.
+BAG_TASK = 1 << 22  #: Numbers of bags that one task writes: enough to make waking a thread worthwhile.
+RUN = 1 << 12  #: Positions drawn in one pass: their random bits stay in the processor's cache.
+TASK = 1 << 17  #: Positions per task: enough to make waking a thread worthwhile.
 
 _LOW, _32, _ONE = np.uint64(0xFFFFFFFF), np.uint64(32), np.uint64(1)
 
 
 @dataclass(frozen=True, eq=False)
 class Documents:
-    """Some documents of a corpus: n of T positions each, with the truth that they were drawn from."""
+    """Some documents of a corpus: n documents of T positions each, with the truth that they were drawn from."""
 
     tokens: NDArray[np.int32]  #: (n, T) ids of tokens
     #: (n, T) the context that each token was drawn from: a latent of the forest of the document's lexicon
@@ -49,18 +49,18 @@ class Documents:
 
 
 class Plan(NamedTuple):
-    """What determines the draws of a corpus, besides its tables."""
+    """The parameters that determine the draws of a corpus, besides its tables."""
 
     key: np.uint64  #: seed of all draws
-    share_end: NDArray[np.float64]  #: (K,) a document is of the first lexicon whose end is above its uniform
-    threshold: np.uint64  #: a position is renewed where its first 32 bits are below this, or equal to it
-    remainder: np.uint64  #: and the next 32 bits below this
+    share_end: NDArray[np.float64]  #: (K,) a document uses the first lexicon whose end is above its uniform draw
+    threshold: np.uint64  #: a position is renewed if its first 32 bits are below this number, or equal to it
+    remainder: np.uint64  #: and the next 32 bits are below this number
 
 
 def plan(seed: int, shares: tuple[float, ...], renewal: float) -> Plan:
     """Return the plan of a corpus."""
     end = np.cumsum(shares)
-    end[np.flatnonzero(shares)[-1] :] = np.inf  # rounding leaves nothing above the last lexicon that is used
+    end[np.flatnonzero(shares)[-1] :] = np.inf  # despite rounding, no draw falls above the last lexicon in use
     threshold, remainder = divmod(int(renewal * 2.0**64), 2**32)
     return Plan(np.uint64(seed), end, np.uint64(threshold), np.uint64(remainder))
 
@@ -80,7 +80,7 @@ def draw(drawn_by: Plan, tables: Tables, lo: int, hi: int, length: int, threads:
 
 # ---------------------------------------------------------------------- kernels
 
-# Where loops are tight, whole numbers are unsigned: an index that may be negative is one that numba has to check.
+# In tight loops integers are unsigned: numba has to check whether a signed index is negative.
 
 
 @kernel
@@ -89,7 +89,7 @@ def _draw(drawn_by, tables, number, tokens, context, lexicon, renewed):
     length = tokens.shape[1]
     some, n_blocks = max(1, RUN // length), (length + 1) // 2
     nodes, indices = np.empty(some * length, np.uint64), np.empty(some * length, np.uint64)
-    words, fresh = np.empty(4 * some * n_blocks, np.int32), np.empty(4 * some * length, np.int32)
+    bits, fresh = np.empty(4 * some * n_blocks, np.int32), np.empty(4 * some * length, np.int32)
     begins, drawn = np.empty(some * length + 1, np.uint64), np.empty(some * length, np.int64)
     for lo in range(0, number.size, some):
         part = number[lo : lo + some]
@@ -99,8 +99,8 @@ def _draw(drawn_by, tables, number, tokens, context, lexicon, renewed):
                 nodes[i * n_blocks + b] = part[i]
                 indices[i * n_blocks + b] = b
         count = part.size * n_blocks
-        philox.bits_of_nodes(nodes[:count], indices[:count], philox.POSITION, drawn_by.key, words)
-        count = _renew(drawn_by, part, words, renewed[lo : lo + some], begins)
+        philox.bits_of_nodes(nodes[:count], indices[:count], philox.POSITION, drawn_by.key, bits)
+        count = _renew(drawn_by, part, bits, renewed[lo : lo + some], begins)
         for s in range(count):
             nodes[s] = part[begins[s] // np.uint64(length)]
             indices[s] = begins[s] % np.uint64(length)
@@ -109,7 +109,7 @@ def _draw(drawn_by, tables, number, tokens, context, lexicon, renewed):
         begins[count] = part.size * length
         segments = begins[: count + 1], drawn, tables.start, tables.size, tables.latent
         documents = part, lexicon[lo : lo + some], tokens[lo : lo + some], context[lo : lo + some]
-        _choose_tokens(drawn_by.key, segments, tables.ids, words, documents)
+        _choose_tokens(drawn_by.key, segments, tables.ids, bits, documents)
 
 
 @kernel
@@ -138,14 +138,14 @@ def _long_word(words, at):
 
 @kernel
 def _further(number, position, key):
-    """Return the bits that follow those of a position: 64 of its token, and 32 of its renewal."""
+    """Return the further bits of a position: 64 for its token, and 32 for its renewal."""
     token, renewal = philox.block(np.uint64(number), position, philox.FURTHER, key)
     return token, renewal >> _32
 
 
 @kernel
 def _renew(drawn_by, number, words, renewed, begins):
-    """Mark the positions whose context is fresh, and list them: document by document, so a segment ends at the next."""
+    """Mark the positions whose context is drawn again, and list them in order: a segment ends where the next begins."""
     n, length = renewed.shape
     stride = np.uint64(4 * ((length + 1) // 2))
     threshold, remainder = drawn_by.threshold, drawn_by.remainder
@@ -165,7 +165,7 @@ def _renew(drawn_by, number, words, renewed, begins):
 
 @kernel
 def _choose_contexts(tables, length, lexicon, begins, bits, drawn):
-    """Fill a context from the prior for each segment: a row uniformly, then one of the contexts that hold it."""
+    """Draw a context from the prior for each segment: a row uniformly, then one of the contexts that hold it."""
     for s in range(begins.size):
         k = lexicon[begins[s] // np.uint64(length)]
         deepest = tables.of_row[k, multiply_high(_long_word(bits, 4 * s), np.uint64(tables.of_row.shape[1]))]
@@ -195,7 +195,7 @@ def _choose_tokens(key, segments, ids, words, documents):
 
 # ---------------------------------------------------------------------- counterfactuals
 #
-# Counterfactuals: the same documents by the same draws, with another context for a while.
+# Counterfactuals: the same documents from the same draws, with another context for some positions.
 
 
 def counterfactual(
@@ -214,11 +214,11 @@ def counterfactual(
     drawn = _numbers(tables, latents.flat[starts], documents.lexicon[starts // length])
     n_blocks = (length + 1) // 2
     nodes, blocks = np.repeat(documents.number.astype(np.uint64), n_blocks), np.arange(n_blocks, dtype=np.uint64)
-    words = np.empty(4 * nodes.size, np.int32)
-    philox.bits_of_nodes(nodes, np.tile(blocks, n), philox.POSITION, drawn_by.key, words)
+    bits = np.empty(4 * nodes.size, np.int32)
+    philox.bits_of_nodes(nodes, np.tile(blocks, n), philox.POSITION, drawn_by.key, bits)
     segments = np.append(starts, n * length).astype(np.uint64), drawn, tables.start, tables.size, tables.latent
     tokens, new = np.empty((n, length), np.int32), np.empty((n, length), np.int32)
-    _choose_tokens(drawn_by.key, segments, tables.ids, words, (documents.number, documents.lexicon, tokens, new))
+    _choose_tokens(drawn_by.key, segments, tables.ids, bits, (documents.number, documents.lexicon, tokens, new))
     if not np.array_equal(tokens[~forced], documents.tokens[~forced]):
         raise ValueError("documents must be of this corpus, got tokens that it does not draw from their contexts")
     return replace(documents, tokens=tokens, context=new)
@@ -226,14 +226,14 @@ def counterfactual(
 
 def _one_each(name: str, values: ArrayLike, n: int) -> Ints:
     """Return one number for each document."""
-    given = np.asarray(values)
-    if given.shape not in ((), (n,)):
-        raise ValueError(f"{name} must be a number or have shape ({n},), one for each document, got {given.shape}")
-    return np.broadcast_to(given, n)
+    array = np.asarray(values)
+    if array.shape not in ((), (n,)):
+        raise ValueError(f"{name} must be a number or have shape ({n},), one for each document, got {array.shape}")
+    return np.broadcast_to(array, n)
 
 
 def _numbers(tables: Tables, latents: Ints, lexicon: NDArray[np.int32]) -> Ints:
-    """Return the number in the tables of each context, given as a latent of a lexicon."""
+    """Return the number of each context in the tables; contexts are given as latents of a lexicon."""
     numbers = np.empty(latents.size, np.int64)
     for k in range(tables.first.size - 1):
         contexts, of_lexicon = tables.latent[tables.first[k] : tables.first[k + 1]], lexicon == k
@@ -248,7 +248,7 @@ def _numbers(tables: Tables, latents: Ints, lexicon: NDArray[np.int32]) -> Ints:
 
 # ---------------------------------------------------------------------- bags of tokens
 #
-# Bags of tokens: what the input itself shows of a document, without anything learned.
+# Bags of tokens: the raw input of a document, without anything learned.
 
 
 def decayed(tokens: NDArray[np.int32], n_tokens: int, decay: float, threads: int) -> NDArray[np.float32]:
@@ -262,7 +262,7 @@ def decayed(tokens: NDArray[np.int32], n_tokens: int, decay: float, threads: int
 
 @kernel
 def _decay(tokens, decay, bags):
-    """Fill b_t = decay · b_{t-1} + onehot(token t), from nothing."""
+    """Fill b_t = decay · b_{t-1} + onehot(token t), starting from zero."""
     for i in range(tokens.shape[0]):
         for t in range(tokens.shape[1]):
             if t == 0:

@@ -30,24 +30,24 @@ if TYPE_CHECKING:
     from percolab.store.stored_array import StoredArray
 
 
-#: How a dataset is described that its recipe does not make.
+#: Two modifications of datasets that their recipes do not make.
 BY_HAND, GIVEN = "arrays replaced by hand", "y given as an array"
 #: The modules that make data, by the name of the engine; each has a `VERSION`.
 ENGINES = {"native": native, "paper": paper}
 
 
 class Lazy:
-    """A dataclass that may be made without its fields, given a function that reads them."""
+    """A dataclass that can be created without its fields, from a function that reads them."""
 
     @classmethod
     def lazy(cls, read: Callable[[str], Any]) -> Self:
-        """Return one whose fields are read by name when first asked for."""
-        made = object.__new__(cls)
-        object.__setattr__(made, "_read", read)
-        return made
+        """Return an instance whose fields are read, by name, when first used."""
+        instance = object.__new__(cls)
+        object.__setattr__(instance, "_read", read)
+        return instance
 
     def __getattr__(self, name: str) -> Any:
-        # Reached only when a field is not there yet, which happens in lazy ones alone.
+        # Reached only when a field has not been read yet, which happens in lazy instances alone.
         read = self.__dict__.get("_read")
         if read is None or name not in {field.name for field in fields(type(self))}:  # type: ignore[arg-type]
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
@@ -58,7 +58,7 @@ class Lazy:
         return sorted({*super().__dir__(), *(field.name for field in fields(type(self)))})  # type: ignore[arg-type]
 
     def __getstate__(self) -> dict[str, Any]:
-        # What was loaded travels by its path: what was read of it is read again where it arrives.
+        # A loaded dataset is pickled as its path: fields are read again where it is unpickled.
         read = self.__dict__.get("_read")
         return dict(self.__dict__) if read is None else {"_read": read}
 
@@ -67,7 +67,7 @@ Kind = TypeVar("Kind", bound="SampleSet")
 
 
 def locked(values: Any) -> Any:
-    """Return arrays that cannot be written to, in the same memory; what has no arrays is returned as it is."""
+    """Return arrays as read-only views of the same memory; values without arrays are returned unchanged."""
     if isinstance(values, dict):
         return {name: locked(column) for name, column in values.items()}
     if isinstance(values, Forest):
@@ -79,7 +79,7 @@ def locked(values: Any) -> Any:
 
 
 class SampleSet(Lazy):
-    """Rows of X and y with their truth: what a `Dataset` and a superposed world have in common."""
+    """Rows of X and y with their truth: the common base of `Dataset` and superposed worlds."""
 
     recipe: Any
     X: NDArray[Any] | StoredArray
@@ -90,22 +90,22 @@ class SampleSet(Lazy):
 
     @property
     def modification(self) -> str | None:
-        """What sets the samples apart from those that their recipe makes, in words; None if nothing does."""
+        """How the samples differ from those that their recipe makes, in words; None if they do not."""
         stated = self.provenance.get("modified")
         return printable(str(stated)) if stated else None if self._is_vouched else BY_HAND
 
     @property
     def _is_vouched(self) -> bool:
-        """Whether the fields come from where they can be trusted: a field that is replaced loses this."""
+        """Whether the fields come from a trusted source: a dataset with a replaced field does not count."""
         return "_vouched" in self.__dict__ or "_read" in self.__dict__
 
     def _repr_html_(self) -> str:
-        # Sizes of clusters would have to be read from disk, so they are left to `forest`.
+        # Sizes of clusters would have to be read from disk, so they are not shown here: see `forest`.
         n, dim = self.X.shape
         lines = {"rows": int(n), "dimensions": int(dim), "type of X": str(self.X.dtype), "modified": self.modification}
-        made = {key: self.provenance.get(key) for key in ("created", "percolab", "engine_version")}
-        told = {name: value for name, value in (lines | made).items() if value is not None}
-        return f"{text.table(type(self).__name__, told)}{self.recipe._repr_html_()}"
+        origin = {key: self.provenance.get(key) for key in ("created", "percolab", "engine_version")}
+        shown = {name: value for name, value in (lines | origin).items() if value is not None}
+        return f"{text.table(type(self).__name__, shown)}{self.recipe._repr_html_()}"
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
@@ -113,38 +113,38 @@ class SampleSet(Lazy):
             vouch(self)
 
     def _changed(self, **changes: Any) -> Self:
-        """Return this with other fields, which come from where they can be trusted if these do."""
+        """Return a copy with other fields, which is trusted if this dataset is."""
         changed: Self = replace(self, **changes)  # type: ignore[type-var]
         return vouch(changed) if self._is_vouched else changed
 
     def in_memory(self) -> Self:
-        """Return the same with every array read into memory."""
+        """Return a copy with every array read into memory."""
         return self._changed(X=np.asarray(self.X))
 
     def input_tokens(self, vocabulary: int) -> NDArray[np.int32]:
-        """Return X as (n, d) tokens: each number's bin, of `vocabulary` bins of its column that hold as many rows."""
+        """Return X as (n, d) tokens: the bin of each number, among `vocabulary` bins of equal mass of its column."""
         return target_rules.input_tokens(np.asarray(self.X), vocabulary)
 
     def save(self, path: str | os.PathLike[str], *, overwrite: bool = False, sync: bool = True) -> None:
-        """Write it to a Zarr store. What is at `path` stays unless this succeeds.
+        """Write the dataset to a Zarr store. An existing dataset at `path` stays unless this succeeds.
 
         Parameters
         ----------
         path
-            A path, or a URL that fsspec knows. Where it is a link, what it leads to is written.
+            A path, or a URL that fsspec knows. If it is a link, the target of the link is written.
         overwrite
-            Replace a dataset that is there, in one step, once this is complete. Nothing else is ever replaced.
+            Replace an existing dataset, in one step, once the new one is complete. Nothing else is ever replaced.
         sync
-            Have everything on the disk before it is at its path, so that not even a power cut leaves half.
+            Sync everything to disk before it is moved to its path, so that even a power cut leaves no partial dataset.
         """
-        store = import_module("percolab.store.commit")  # it stands on this module
+        store = import_module("percolab.store.commit")  # it imports this module
         store.save(self, path, overwrite=overwrite, sync=sync)
 
 
 def vouch(samples: Kind) -> Kind:
-    """Mark a dataset or a world as what its recipe makes, or as known to differ in what its provenance says.
+    """Mark a dataset or a world as what its recipe makes, except for the modification in its provenance, if any.
 
-    Arrays become read-only: what is edited in place would still pass for what the recipe makes.
+    Arrays become read-only: an array edited in place would still count as made by the recipe.
     """
     names = [field.name for field in fields(type(samples)) if "_read" not in samples.__dict__]  # type: ignore[arg-type]
     samples.__dict__.update({name: locked(getattr(samples, name)) for name in names}, _vouched=True)
@@ -153,14 +153,14 @@ def vouch(samples: Kind) -> Kind:
 
 @dataclass(frozen=True, eq=False)
 class Dataset(SampleSet):
-    """Points in R^d on percolation clusters, a target per point, and everything that produced them.
+    """Points in R^d on percolation clusters, one target per point, and everything that produced them.
 
     Rows are in leaf order: see `Forest`. Use `release_order` for the row order of the authors' release. Neighbouring
     rows are relatives: a test on rows drawn at random measures interpolation between relatives.
 
-    A dataset knows whether its recipe makes it: see `modification`. One whose fields were replaced by hand, by
-    ``dataclasses.replace`` or in the constructor, does not claim to be its recipe's. The arrays of others are
-    read-only; to change one, copy it.
+    A dataset knows whether its recipe makes it: see `modification`. A dataset whose fields were replaced by hand, by
+    ``dataclasses.replace`` or in the constructor, counts as modified. The arrays of other datasets are read-only; to
+    change one, copy it.
     """
 
     recipe: Recipe  #: what makes this dataset again
@@ -194,7 +194,7 @@ class Dataset(SampleSet):
 
     @property
     def modification(self) -> str | None:
-        """What sets the dataset apart from the one that its recipe makes, in words; None if nothing does."""
+        """How the dataset differs from the one that its recipe makes, in words; None if it does not."""
         return super().modification or (None if self.target.is_rule else GIVEN)
 
     # ------------------------------------------------------------------ parts and copies
@@ -202,9 +202,9 @@ class Dataset(SampleSet):
     def filter(self, min_cluster_size: int = 1, max_cluster_size: int | None = None) -> Dataset:
         """Return the clusters of at least this many points: what the recipe with that `min_cluster_size` makes.
 
-        They are the first rows, and of a loaded dataset X stays on disk. Edits of what is removed are dropped; a target
-        that counts rows is made again. With `max_cluster_size`, larger clusters go too: no recipe makes the result,
-        which is a subsample, see `take`.
+        They are the first rows; the X of a loaded dataset stays on disk. Edits of removed rows and latents are dropped;
+        a target that counts rows is made again. With `max_cluster_size`, larger clusters are removed too: no recipe
+        makes the result, which is a subsample, see `take`.
         """
         if max_cluster_size is not None:
             most = check_integer("max_cluster_size", max_cluster_size, 1)
@@ -217,7 +217,7 @@ class Dataset(SampleSet):
         forest = self.forest.largest(int(np.count_nonzero(self.forest.cluster_size >= least)))
         n, n_latents = forest.n_points, forest.n_latents
         kept = edits.within(self.recipe.edits, n, n_latents)
-        # The recipe of a modified dataset says where it comes from, whatever became of its rows.
+        # The recipe of a modified dataset records its origin, so it stays the same.
         recipe = self.recipe if self._is_foreign else replace(self.recipe, min_cluster_size=least, edits=kept)
         y = self.y[:n]
         if self.target.kind in ("classes", "path_tokens"):
@@ -235,18 +235,19 @@ class Dataset(SampleSet):
     def take(self, rows: ArrayLike, *, y: str = "kept") -> Dataset:
         """Return a subsample with the hierarchy that it inherits. Linear time.
 
-        Rows stay in leaf order, and `source_row` tells which they were. A latent that keeps rows on both sides stays,
-        with its own z; the others are gone. The end of a bond whose row is gone goes to the nearest kept row, in leaf
-        order, of the smallest latent that holds both. Clusters are numbered anew, by the birth of the first point that
-        each keeps, and sorted by size; points keep their birth numbers. No recipe makes the result, which says so.
+        Rows stay in leaf order, and `source_row` gives their former numbers. A latent that keeps rows on both sides
+        stays, with its z; other latents are removed. The end of a bond whose row is removed goes to the nearest kept
+        row, in leaf order, of the smallest latent that holds both. Clusters are numbered again, by the birth of the
+        first point that each keeps, and sorted by size; points keep their birth numbers. No recipe makes the result:
+        its `modification` says so.
 
         Parameters
         ----------
         rows
             Row numbers in any order, without repeats, or a mask.
         y
-            ``"kept"``: the targets that the rows had, as an array that was given. ``"recomputed"``: the dataset's
-            target, made again from the latents that are left.
+            ``"kept"``: the targets that the rows had, as a custom target. ``"recomputed"``: the dataset's target, made
+            again from the latents that are left.
         """
         check_choice("y", y, ("kept", "recomputed"))
         forest, row, latent = subsample.induced(self.forest, subsample.as_rows(rows, self.forest.n_points))
@@ -270,25 +271,25 @@ class Dataset(SampleSet):
         )
 
     def subsamples(self, sizes: Iterable[int], seed: int, *, y: str = "kept") -> list[Dataset]:
-        """Return random subsamples of these sizes, each a part of every larger one: see `take`.
+        """Return random subsamples of these sizes, each contained in every larger one: see `take`.
 
         Every point has a random number, a function of the seed and of its birth number alone, and a subsample takes the
-        points with the least: so each is uniform among the sets of its size.
+        points with the smallest numbers: so each subsample is uniform among the sets of its size.
         """
         return [self.take(rows, y=y) for rows in subsample.nested_rows(self.forest, sizes, seed)]
 
     @property
     def source_row(self) -> NDArray[np.int64] | None:
-        """(n,) in a subsample, the row that each row was in the dataset it was taken from; else None."""
+        """(n,) in a subsample, the number that each row had in the dataset it was taken from; else None."""
         return self.extra.get("source_row")
 
     # ------------------------------------------------------------------ interventions
 
     def do(self, z: Mapping[int, float] | None = None, point_z: Mapping[int, float] | None = None) -> Dataset:
-        """Return the dataset with these values in place of others: y is what it would have been, to the bit.
+        """Return the dataset with new values of some latents and points: y follows, to the bit.
 
-        X does not change, and so the output of a fixed network does not: only a network that is trained on the new y
-        can differ. To change what a network sees, use `shift`, `move` or `turn`. Linear time.
+        X does not change, so the output of a trained network does not change: only a network trained on the new y can
+        differ. To change the input of a network, use `shift`, `move` or `turn`. Linear time.
 
         Parameters
         ----------
@@ -322,16 +323,16 @@ class Dataset(SampleSet):
             A vector of d numbers; or a distance, in a direction that is uniform on the sphere. A bond of the dataset
             has length ``recipe.step * sqrt(dim)``.
         seed
-            What the direction is drawn from, with the number of the latent; only with a distance.
+            With the number of the latent, the seed of the direction; only with a distance.
         """
         return self._moved(Shift(latent, by if np.ndim(by) == 0 else np.asarray(by), seed))
 
     def move(self, latent: int, by: float | ArrayLike) -> Dataset:
         """Return the dataset with all rows beyond a latent's bond moved; the truth and y stay.
 
-        Beyond it are the rows on the far side of the bond, seen from the root of the cluster's walk, and all that hangs
+        Beyond the bond are the rows on its far side, seen from the root of the cluster's walk, and all rows that hang
         on them: the part of the cluster that falls off when the bond is cut. All other bonds keep their vectors. Often
-        these are few rows, and not those of the latent: `beyond` says which, and `shift` moves the latent itself.
+        these are few rows, and not the rows of the latent: `beyond` lists them, and `shift` moves the latent itself.
 
         Parameters
         ----------
@@ -339,12 +340,12 @@ class Dataset(SampleSet):
             Whose bond it is.
         by
             A vector of d numbers; or a number b, for b times the bond's own vector, from its near end to its far end:
-            the bond gets 1 + b times as long and keeps its direction. b = -1 is refused.
+            the bond becomes 1 + b times as long and keeps its direction. b = -1 is refused.
         """
         return self._moved(Move(latent, by if np.ndim(by) == 0 else np.asarray(by)))
 
     def beyond(self, latent: int) -> NDArray[np.int64]:
-        """Return the rows beyond a latent's bond, sorted: those that `move` moves. ``len(ds.beyond(latent))`` counts.
+        """Return the rows beyond a latent's bond, sorted: the rows that `move` moves.
 
         Time is proportional to the depth and to the number of these rows.
         """
@@ -356,20 +357,20 @@ class Dataset(SampleSet):
         """Return the dataset with the directions below a latent drawn again; the truth and y stay.
 
         The latent keeps its own unit vector; its split, and all splits below, are drawn from ``seed`` in place of the
-        recipe's embed seed. The walk then takes the new steps, and what hangs on the latent's rows is carried along.
-        Steps that are drawn again forget how `move` changed them before. For the native engine.
+        recipe's embed seed. The walk then takes the new steps, and the rows that hang on the latent's rows move along.
+        Steps that are drawn again lose earlier changes by `move`. Only for the native engine.
 
         Parameters
         ----------
         latent
-            Whose split is drawn again, and all below.
+            The latent whose split, and all splits below, are drawn again.
         seed
-            What they are drawn from.
+            The seed that they are drawn from.
         """
         return self._moved(Turn(latent, seed))
 
     def _moved(self, edit: Shift | Move | Turn) -> Dataset:
-        """Return the dataset after an edit of a copy of X, once it is clear that it can be made."""
+        """Return the dataset after an edit of a copy of X, once the edit has been checked."""
         self._check_edit(edit)
         X = np.array(self.X)
         replay.displace(self.recipe, self.forest, edit, self.recipe.edits, X)
@@ -382,7 +383,7 @@ class Dataset(SampleSet):
             raise ValueError(f"a dataset must be as its recipe makes it to be moved or turned, got {self.modification}")
 
     def _edited(self, edit: Edit, **changes: Any) -> Dataset:
-        """Return the dataset after an edit: in its recipe, or if that does not make it, in what it says of itself."""
+        """Return the dataset after an edit, recorded in its recipe or, if that does not make it, as a modification."""
         if self._is_foreign:
             return self._changed(provenance=self._told("values set by hand"), **changes)
         return self._changed(recipe=replace(self.recipe, edits=(*self.recipe.edits, edit)), **changes)
@@ -401,7 +402,7 @@ class Dataset(SampleSet):
 
     @property
     def target(self) -> Target:
-        """What y is."""
+        """The rule that makes y."""
         return self.recipe.target
 
     def with_target(
@@ -417,8 +418,8 @@ class Dataset(SampleSet):
             ``"sign"``: 1 where the sum is positive, else 0.
             ``"classes"``: the group of a cut through the hierarchy, as a label; the largest class is 0.
             ``"path_tokens"``: (n, levels) groups of finer and finer cuts, each numbered within the one before.
-            An array of n numbers or labels, or a function of (forest, latent_z, point_z) that returns one: stored as it
-            is, and not made again from the recipe.
+            An array of n numbers or labels, or a function of (forest, latent_z, point_z) that returns one: the array is
+            stored, since the recipe cannot make it again.
         **options
             ``seed`` of ``"silent"``, by default the recipe's value seed; `max_size` (most rows of a class) or
             `n_groups` (number of classes) of ``"classes"``; `levels` and `ratio` of ``"path_tokens"``: level l cuts at
@@ -443,7 +444,7 @@ class Dataset(SampleSet):
 
     @cached_property
     def _active(self) -> Active | None:
-        """Which nodes carry value; None if all do."""
+        """Which nodes carry a value; None if all do."""
         active = _active_of(self.extra)
         if active is None and self.target.kind == "silent":
             active = target_rules.silence(self.forest, self.target.seed)
@@ -451,12 +452,12 @@ class Dataset(SampleSet):
 
     @property
     def latent_active(self) -> NDArray[np.bool_]:
-        """(n-C,) which latents carry value: all, but for the silent pairs of target ``"silent"``."""
+        """(n-C,) which latents carry a value: all, except for the silent pairs of target ``"silent"``."""
         return np.ones(self.forest.n_latents, np.bool_) if self._active is None else self._active.latent
 
     @property
     def point_active(self) -> NDArray[np.bool_]:
-        """(n,) which points carry value of their own."""
+        """(n,) which points carry a value."""
         return np.ones(self.forest.n_points, np.bool_) if self._active is None else self._active.point
 
     @property

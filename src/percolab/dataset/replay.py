@@ -1,7 +1,7 @@
 """Editing: the edits of `percolab.model.edits`, applied to the arrays of a dataset, in place.
 
-`generate` applies the edits of a recipe one after another, and `Dataset.do`, `shift`, `move` and `turn` one more, by
-the same functions: so a recipe with edits makes the same bytes as its edits do one by one.
+`generate` applies the edits of a recipe one after another, and `Dataset.do`, `shift`, `move` and `turn` apply one more,
+by the same functions: so a recipe with edits makes the same bytes as the edits applied one by one.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from percolab.model.paths import Way
 from percolab.model.recipe import Recipe
 from percolab.rng import philox
 
-#: What finds the row at which the walk of a cluster starts, by the name of the engine.
+#: The functions that find the row at which the walk of a cluster starts, by the name of the engine.
 WALK_ROOT: Mapping[str, Callable[[Recipe, Forest, int], int]] = {
     "native": positions.walk_root,
     "paper": paper.walk_root,
@@ -31,7 +31,7 @@ WALK_ROOT: Mapping[str, Callable[[Recipe, Forest, int], int]] = {
 
 
 def replay(recipe: Recipe, forest: Forest, X: NDArray[Any], latent_z: Floats, point_z: Floats) -> None:
-    """Apply all edits of a recipe, in their order, to what the recipe makes without them. Targets are not touched."""
+    """Apply all edits of a recipe, in order, to the arrays made without them. Targets are not changed."""
     for number, edit in enumerate(recipe.edits):
         edit.check(forest.n_points, forest.n_latents)
         if isinstance(edit, Do):
@@ -70,7 +70,7 @@ def way_of(recipe: Recipe, forest: Forest, latent: int) -> tuple[Way, int]:
 
 
 def shift_vector(edit: Shift, dim: int) -> Floats:
-    """Return (d,) what a shift adds: its own vector, or its distance times a unit vector drawn for seed and latent."""
+    """Return the (d,) vector of a shift: given, or its distance times a unit vector drawn for seed and latent."""
     if edit.seed is None:
         return np.asarray(edit.by, np.float64)
     vector = np.empty(dim)
@@ -110,9 +110,9 @@ def beyond(recipe: Recipe, forest: Forest, latent: int) -> tuple[int, int, list[
 
 
 def turn(recipe: Recipe, forest: Forest, edit: Turn, before: Sequence[Edit], X: NDArray[Any]) -> None:
-    """Walk the rows of a latent along directions drawn from another seed, and carry along what hangs on them.
+    """Walk the rows of a latent along directions drawn from another seed, and carry along the rows that hang on them.
 
-    `before` are the edits made already: those that turned a latent above say what its directions were drawn from.
+    `before` are the earlier edits: a `Turn` of a latent above determines the seed of the directions below that latent.
     """
     way, root = way_of(recipe, forest, edit.latent)
     rows, hanging = way.interval, paths.hanging(forest, way, way.interval)
@@ -147,7 +147,7 @@ def _sides(way: Way) -> NDArray[np.int64]:
 
 
 def _seeds(recipe: Recipe, edits: Sequence[Edit], way: Way) -> NDArray[np.uint64]:
-    """Return what the split of each latent of a way was drawn from, after some edits."""
+    """Return the seed of the split of each latent of a way, after some edits."""
     seeds = np.full(way.latent.size, recipe.seeds.embed, np.uint64)
     for edit in edits:
         if isinstance(edit, Turn) and edit.latent in way.latent:
@@ -171,7 +171,7 @@ def _before_entry(forest: Forest, way: Way) -> int:
 
 @kernel
 def _walk(X, first_row, left_size, bond, entry, steps, came_from, stride):
-    """Walk the rows of a latent from its entry: each is a step from the one before, the entry from `came_from`."""
+    """Walk the rows of a latent from its entry: each row is a step from its parent, the entry from `came_from`."""
     order, parent = embedding.plan_walk(first_row, left_size, bond, entry, embedding.walk_work(X.shape[0]))
     for row in order:
         above = parent[row]

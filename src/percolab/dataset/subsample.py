@@ -1,9 +1,9 @@
 """Subsamples: some rows of a dataset, and the hierarchy that they inherit.
 
-Rows stay in leaf order. A latent stays if it keeps rows on both sides, so each is the lowest that holds two
-neighbouring kept rows, and every two neighbours of a cluster have their own. Let B[r] be the latent that splits between
-rows r - 1 and r. Latents are in preorder, in which a latent comes before all below it, so the lowest latent above rows
-a < b is the least of B[a + 1 … b]: no path through the tree is followed, however deep it is.
+Rows stay in leaf order. A latent stays if it keeps rows on both sides, so each latent that stays is the lowest latent
+above two neighbouring kept rows, and every two neighbours of a cluster have such a latent. Let B[r] be the latent that
+splits between rows r - 1 and r. Latents are in preorder, in which a latent comes before all below it, so the lowest
+latent above rows a < b is the least of B[a + 1 … b]: no path through the tree is followed, however deep it is.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from percolab.rng import philox
 
 
 def induced(forest: Forest, rows: Ints) -> tuple[Forest, Ints, Ints]:
-    """Return the forest that some rows, sorted, inherit, and the row and the latent that each of its own was.
+    """Return the forest that some sorted rows inherit, and the former numbers of its rows and of its latents.
 
     Linear time. Clusters are numbered anew, by the birth of the first point that each keeps, and sorted by size; points
     keep their birth numbers. The end of a bond whose row is gone goes to the nearest kept row, in leaf order, of the
@@ -35,7 +35,7 @@ def induced(forest: Forest, rows: Ints) -> tuple[Forest, Ints, Ints]:
     latent = _least_between(splits, rows)
     inside = np.flatnonzero(cluster[1:] == cluster[:-1]) if rows.size else np.empty(0, np.int64)
     latent = latent[inside]
-    # What is in a cluster stays in order, and clusters go where `order` says.
+    # Rows and latents of a cluster stay in order, and clusters go where `order` says.
     place = np.empty(rows.size, np.int64)
     place[order] = np.arange(rows.size)
     at = np.lexsort((latent, np.searchsorted(start, place[inside], side="right")))
@@ -52,7 +52,7 @@ def induced(forest: Forest, rows: Ints) -> tuple[Forest, Ints, Ints]:
 def _with_cycles(trees: Forest, forest: Forest, rows: Ints, new_row: Ints) -> Forest:
     """Return a forest on some rows of another with the bonds that close cycles between two of them.
 
-    What is left of the latent that was the top when such a bond came is the smallest that holds all its kept rows.
+    The latent that was the top when such a bond was added becomes the smallest latent that holds all its kept rows.
     """
     ends = new_row[forest.extra_bond]
     kept = np.flatnonzero((ends >= 0).all(axis=1))
@@ -67,7 +67,7 @@ def _with_cycles(trees: Forest, forest: Forest, rows: Ints, new_row: Ints) -> Fo
 
 
 def _sort_clusters(cluster: Ints, point_id: Ints) -> tuple[Ints, Ints, Ints]:
-    """Return the order of rows that puts the largest clusters first, where clusters start then, and their numbers."""
+    """Return the order of rows that puts the largest clusters first, the new starts of clusters, and their numbers."""
     if not cluster.size:
         return cluster, np.zeros(1, np.int64), cluster
     first = np.flatnonzero(np.diff(cluster, prepend=-1))
@@ -90,10 +90,11 @@ def _least_between(splits: Ints, rows: Ints) -> Ints:
 
 @kernel
 def _nearest_kept(splits, new_row, nearest):
-    """Fill, for every row, the kept row that shares the smallest latent with it, and is nearest in that.
+    """Fill, for every row, the kept row that shares the smallest latent with it, and is the nearest within that latent.
 
-    Rows before and after it compete: the latents that they share with it are on one way down, and differ, so the larger
-    number is the smaller latent; and of the rows on one side the nearest shares the smallest. -1 if there is none.
+    Kept rows before and after it compete: the latents that they share with it are different and lie on one path down,
+    so the larger number is the smaller latent; on each side the nearest kept row shares the smallest latent. -1 if
+    there is none.
     """
     n = splits.size
     shared = np.empty(n, np.int64)
@@ -133,7 +134,7 @@ def as_rows(rows: ArrayLike, n_points: int) -> Ints:
 def nested_rows(forest: Forest, sizes: Any, seed: int) -> list[Ints]:
     """Return random rows, uniform for each size, such that the smaller sets are parts of the larger.
 
-    Every point has a random number, a function of the seed and its birth number alone; a set takes the least.
+    Every point has a random number, a function of the seed and its birth number alone; a set takes the smallest.
     """
     key = np.uint64(check_seed("seed", seed))
     counts = [check_integer("sizes", size, 1) for size in sizes]

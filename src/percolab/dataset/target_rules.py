@@ -6,7 +6,7 @@
     classes      the group of a cut through the hierarchy, the largest first
     path_tokens  groups of finer and finer cuts, each numbered within the group before
 
-docs/data-model.md defines them. A *cut* takes the largest latents apart: its groups are what is left whole.
+docs/data-model.md defines them. A *cut* splits the largest latents; its groups are the latents and rows left whole.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ Function = Callable[[Forest, Floats, Floats], ArrayLike]
 
 @dataclass(frozen=True, eq=False)
 class Active:
-    """Which latents and points carry value."""
+    """Which latents and points carry a value."""
 
     latent: Bools
     point: Bools
 
 
 def make(target: Target, forest: Forest, latent_z: Floats, point_z: Floats, active: Active | None = None) -> Any:
-    """Return y by a rule. `active` are the nodes that carry value in target ``"silent"``; None finds them."""
+    """Return y by a rule. `active` are the nodes that carry a value in target ``"silent"``; None computes them."""
     if target.kind == "classes":
         return classes(forest, target.max_size, target.n_groups)
     if target.kind == "path_tokens":
@@ -66,10 +66,10 @@ def effective(
 
 
 def silence(forest: Forest, seed: int | None) -> Active:
-    """Return which nodes carry value when each sibling pair is silent with probability 1/2, by its parent's path.
+    """Return which nodes carry a value if each sibling pair is silent with probability 1/2, drawn by its parent's path.
 
-    The two sides of a latent are a pair: both are silent, or neither. The top of a cluster has no sibling and carries
-    value, as does a singleton.
+    The two sides of a latent are a pair: both are silent, or neither. The top of a cluster has no sibling and carries a
+    value; so does a singleton.
     """
     assert seed is not None
     paths, _ = node_paths(forest)
@@ -86,8 +86,8 @@ def silence(forest: Forest, seed: int | None) -> Active:
 def classes(forest: Forest, max_size: int | None = None, n_groups: int | None = None) -> Ints:
     """Return the class of every row: the groups of a cut, numbered by size, the largest first, ties by row.
 
-    The groups are the largest latents and single rows of at most `max_size` rows; or those that are left when the
-    largest latent is taken apart, again and again, until there are `n_groups`.
+    The groups are the largest latents and single rows of at most `max_size` rows; or, with `n_groups`, the groups that
+    remain after the largest latent is split, again and again, until there are that many.
     """
     starts = _cut(forest, max_size, n_groups)
     if starts.size < 2:
@@ -101,7 +101,7 @@ def class_nodes(forest: Forest, target: Target, y: Ints) -> Ints:
     """Return the node of every class: row r as r, latent i as n_points + i, as in `Forest.latent_children`."""
     groups = forest.cut(target.max_size, n_groups=target.n_groups)
     label = _rank(groups.sizes)
-    if not np.array_equal(y, np.repeat(label, groups.sizes)):  # a dataset on disk may say anything
+    if not np.array_equal(y, np.repeat(label, groups.sizes)):  # a dataset on disk may hold any labels
         raise ValueError(f"y must number the {len(groups)} groups of {target}, got other labels")
     nodes = np.empty(len(groups), np.int64)
     nodes[label] = groups.nodes
@@ -111,8 +111,8 @@ def class_nodes(forest: Forest, target: Target, y: Ints) -> Ints:
 def path_tokens(forest: Forest, levels: int, ratio: int) -> Ints:
     """Return for every row the groups it is in, from coarse to fine, as (n, levels) tokens.
 
-    Level l = 1, 2, … is the cut at n / ratio^l rows, and at least 1. A group's token is its place among the groups that
-    the same group of the level above falls into, by size, the largest first, ties by row. Level 0 is all rows.
+    Level l = 1, 2, … is the cut at n / ratio^l rows, at least 1. A group's token is its place among the groups inside
+    the same group of the level above, by size, the largest first, ties by row. Level 0 is all rows.
     """
     n = forest.n_points
     tokens = np.empty((n, levels), np.int64)
@@ -148,7 +148,7 @@ def _rank(size: Ints, group: Ints | None = None) -> Ints:
 
 
 def given(values: ArrayLike, n_points: int) -> tuple[Target, NDArray[Any]]:
-    """Return an array as a target: numbers as float64, labels as int64, one or several to a row."""
+    """Return an array as a target: numbers as float64, labels as int64, one or several per row."""
     y = np.array(values)
     if y.ndim not in (1, 2) or len(y) != n_points or y.shape[1:] == (0,):
         raise ValueError(f"target must have one row for each of {n_points} points, got shape {y.shape}")
@@ -167,8 +167,8 @@ def given(values: ArrayLike, n_points: int) -> tuple[Target, NDArray[Any]]:
 def input_tokens(X: NDArray[Any], vocabulary: int) -> NDArray[np.int32]:
     """Return X with each number replaced by its bin among `vocabulary` bins of its column, of equal mass.
 
-    Bin k of a column has the rows from rank ⌈k n / V⌉ on: as many in each to within one, unless numbers are equal,
-    which always share a bin.
+    Bin k of a column has the rows from rank ⌈k n / V⌉ on: bins have equally many rows to within one, except that equal
+    numbers always share a bin.
     """
     n = len(X)
     if check_integer("vocabulary", vocabulary, 2) > n:

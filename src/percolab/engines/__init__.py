@@ -1,6 +1,6 @@
-"""Engines: what turns a recipe into a forest, positions and targets. `paper` and `native` share what is here.
+"""Engines turn a recipe into a forest, positions and targets. `paper` and `native` share the modules of this folder.
 
-Public are the random processes alone, and rows of a dataset without the rest.
+Only the random processes, and making rows of a dataset without the rest, are public.
 """
 
 from percolab.ground.extras import stubbed

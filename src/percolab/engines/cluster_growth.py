@@ -1,4 +1,4 @@
-"""Attachment: every point starts a cluster or joins that of an earlier point."""
+"""Attachment: every point starts a cluster or joins the cluster of an earlier point."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from percolab.ground.validation import check_integer, check_probability, check_s
 from percolab.rng import pcg64, philox
 
 CREATE_CHILD, GROW_CHILD = 0, 1
-CHUNK = 1 << 22  #: Points that threads share at a time: few enough to stay in a cache from one step to the next.
+CHUNK = 1 << 22  #: Points that threads share at a time: few enough to stay in cache from one step to the next.
 _BLOCK = 1024
 
 
@@ -63,9 +63,9 @@ def attach(create_prob, create, grow, labels):
 def attach_keyed(create_prob: float, key: np.uint64, labels: NDArray[np.signedinteger[Any]], threads: int = 1) -> int:
     """Fill the cluster of every point; return the number of clusters. The same for any number of threads.
 
-    Every point has two uniforms of its own: whether it starts a cluster, and which earlier point it follows if not. So
-    for a chunk of points all threads first write down what each does, then number the clusters that start there, and
-    then follow the points that are followed, nearly all of which lie in earlier chunks.
+    Every point has two uniform draws: one decides whether it starts a cluster, the other which earlier point it follows
+    if not. For each chunk, threads first write the decision of each point, then number the clusters that start in the
+    chunk, and then look up the clusters of the points that are followed, nearly all of which lie in earlier chunks.
 
     Parameters
     ----------
@@ -93,7 +93,7 @@ def attach_keyed(create_prob: float, key: np.uint64, labels: NDArray[np.signedin
 
 @kernel
 def draw(create_prob, key, lo, hi, labels, started):
-    """Write what points lo … hi - 1 do: a number among the clusters that start here, or -1 - the point followed."""
+    """Write for points lo … hi - 1 a number among the clusters that start here, or -1 - the point followed."""
     nodes, create, follow = np.empty(_BLOCK, np.uint64), np.empty(_BLOCK, np.uint64), np.empty(_BLOCK, np.uint64)
     for first in range(lo, hi, _BLOCK):
         for j in range(_BLOCK):
@@ -109,7 +109,7 @@ def draw(create_prob, key, lo, hi, labels, started):
 
 @kernel
 def number(lo, hi, before, labels):
-    """Add the number of clusters that started before to those that start at points lo … hi - 1."""
+    """Add the number of clusters that started before to the numbers of those that start at points lo … hi - 1."""
     for i in range(lo, hi):
         labels[i] += before if labels[i] >= 0 else 0
 
@@ -118,8 +118,8 @@ def number(lo, hi, before, labels):
 def follow(lo, hi, labels):
     """Replace points that are followed by their clusters.
 
-    Other threads do the same to their points meanwhile. What is read of these is a point or already its cluster, and
-    both lead to the same end.
+    Other threads do the same to their points at the same time. An entry read from their points is either the point
+    followed or already its cluster, and both lead to the same cluster.
     """
     points = np.empty(_BLOCK, np.int64)
     for first in range(lo, hi, _BLOCK):

@@ -1,4 +1,4 @@
-"""The table of clusters: which there are, in row order, and the points of each."""
+"""The table of clusters: all clusters in row order, and the points of each."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from percolab.ground.intrinsics import prefetch
 Labels = NDArray[np.signedinteger[Any]]
 
 MOST_SCANS = 8  #: The most threads that share a pass over labels: each reads all labels.
-LARGE_CLUSTER = 1 << 16  #: Size from which on clusters are sorted one by one; there are few.
+LARGE_CLUSTER = 1 << 16  #: Clusters from this size on are sorted one by one; there are few.
 _BUFFER = 512
-_NEAR = 16  #: Sizes that are looked at one by one: nearly all clusters are smaller.
+_NEAR = 16  #: Sizes that are tried one by one: nearly all clusters are smaller.
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -30,7 +30,7 @@ class Clusters:
     birth: NDArray[np.integer[Any]]  #: (C,) number of the cluster by birth
     #: (n,) birth number of each point, cluster after cluster, in birth order; empty if that is 0, 1, 2, …
     point_id: NDArray[np.integer[Any]]
-    #: sizes of all clusters, kept or not, by birth; empty unless asked for
+    #: sizes of all clusters, kept or not, by birth; empty unless requested
     born_size: NDArray[np.integer[Any]] = field(default_factory=lambda: np.empty(0, np.int64))
 
     def __repr__(self) -> str:
@@ -75,8 +75,8 @@ class Clusters:
     ) -> Clusters:
         """Sort the clusters that labels describe and keep those of at least `min_cluster_size` points. Linear time.
 
-        With labels of type `dtype` and the critical size law this takes, at its peak, 2.3 numbers of that type for a
-        point, labels included: where one array is needed no longer, the next is made.
+        With labels of type `dtype` and the critical size law, the peak is 2.3 numbers of that type per point, labels
+        included: each array is freed, or reused, before the next is made.
 
         Parameters
         ----------
@@ -106,7 +106,7 @@ class Clusters:
 
 
 def batches(size: Ints, points: int) -> list[tuple[int, int]]:
-    """Cut clusters of these sizes into runs of about this many points; a larger cluster is a run of its own."""
+    """Cut clusters of these sizes into runs of about this many points; a larger cluster is a run by itself."""
     edges: list[tuple[int, int]] = []
     total = np.concatenate([[0], np.cumsum(size)])
     lo = 0
@@ -124,7 +124,7 @@ def count(labels: Labels, dtype: type[np.integer[Any]], threads: int) -> NDArray
     """Return the number of points of every cluster."""
     n_clusters, parts = int(labels.max()) + 1, min(threads, MOST_SCANS)
     size = np.zeros(n_clusters, dtype)
-    # A share f of the clusters, the first ones, has about a share f^p of the points; p is that of new clusters.
+    # The first share f of the clusters has about a share f^p of the points; p is the probability of a new cluster.
     edges = (n_clusters * (np.arange(parts + 1) / parts) ** (labels.size / n_clusters)).astype(np.int64)
     parallel.run([(count_between, (labels, lo, hi, size)) for lo, hi in pairwise(edges.tolist())], threads)
     return size
@@ -165,7 +165,7 @@ def _fill_shares(size, total, edges):
 
 @kernel
 def collect(labels, lo, hi, next_row, point_id):
-    """Write the points of clusters lo … hi - 1 to the next rows of these; if that is negative, they are dropped."""
+    """Write the points of clusters lo … hi - 1 to the next rows of their clusters; a negative row drops the cluster."""
     mine, points = np.empty(_BUFFER, labels.dtype), np.empty(_BUFFER, labels.dtype)
     rows = np.empty(_BUFFER, labels.dtype)
     for first in range(0, labels.size, _BUFFER):
@@ -192,8 +192,8 @@ def collect(labels, lo, hi, next_row, point_id):
 class Order:
     """Where clusters go: the largest first, ties by birth. Small ones are sorted by counting, the few large ones apart.
 
-    Sizes turn into next rows, and these, when all points are placed, into the rows after the last: one array for all
-    three, from which the size of a cluster can always be told.
+    One array holds, in turn, the sizes of clusters, their next free rows, and, when all points are placed, the row
+    after the last of each. The size of a cluster can be derived from it at each stage.
     """
 
     large: Ints  #: clusters of at least `LARGE_CLUSTER` points that are kept, in order
@@ -230,7 +230,7 @@ class Order:
         return self.large_start[-1] + np.cumsum(rows_of[::-1])[::-1] - rows_of
 
     def place(self, size: NDArray[np.integer[Any]]) -> None:
-        """Replace the sizes of clusters by their first rows, and of those that are dropped by the negative size."""
+        """Replace the sizes of clusters by their first rows; a dropped cluster gets its negative size."""
         place_small(size, self.least, self._first_row())
         size[self.large] = self.large_start[:-1]
 
@@ -248,7 +248,7 @@ class Order:
 
 @kernel
 def histogram(size, n_of):
-    """Count the clusters of every size that has a place."""
+    """Count the clusters of every size that `n_of` has a place for."""
     for c in range(size.size):
         if size[c] < n_of.size:
             n_of[size[c]] += 1
@@ -256,7 +256,7 @@ def histogram(size, n_of):
 
 @kernel
 def place_small(size, least, first_row):
-    """Replace sizes by first rows, but for large clusters; dropped ones get their negative size."""
+    """Replace sizes by first rows, except for large clusters; dropped clusters get their negative size."""
     for c in range(size.size):
         s = size[c]
         if s < least:
@@ -279,7 +279,7 @@ def start_small(n_of, n_large, start):
 
 @kernel
 def birth_small(ends, large_end, first_row, next_cluster, birth):
-    """Fill the births of clusters that are not large. The row where one ends tells its size."""
+    """Fill the births of clusters that are not large. The row where a cluster ends determines its size."""
     for c in range(ends.size):
         end = ends[c]
         if end <= large_end:  # large, or dropped
@@ -288,7 +288,7 @@ def birth_small(ends, large_end, first_row, next_cluster, birth):
         while s < _NEAR and first_row[s] >= end:
             s += 1
         high = first_row.size
-        while s < high:  # halving: rows fall as sizes rise
+        while s < high:  # binary search: rows fall as sizes rise
             middle = (s + high) // 2
             if first_row[middle] >= end:
                 s = middle + 1

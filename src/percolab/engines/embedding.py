@@ -44,7 +44,7 @@ def split_direction(gauss, left, right):
     A draw that lies close to v, which is common in few dimensions, loses digits when it is projected off v: it is
     projected again until little changes.
     """
-    number = gauss.dtype.type  # arithmetic in the draw's own precision, or float32 would run at half speed
+    number = gauss.dtype.type  # arithmetic in the precision of the draw: otherwise float32 would run at half speed
     half_root = number(HALF_ROOT)
     along, square = number(1), number(0)
     while square < number(0.1) * along * along:
@@ -64,7 +64,7 @@ def split_far(gauss, left, right):
     """Do `split_direction` in two passes if the draw u is far from v in direction; return whether it was.
 
     With a = u·v/|v|², the part of u off v has length √(|u|² - a u·v), which is accurate unless u is close to v. The
-    length of v, which is 1 but for rounding, is divided out, or errors would grow from parent to child.
+    length of v, which is 1 up to rounding, is divided out: otherwise errors would grow from parent to child.
     """
     number = left.dtype.type
     product, square, length = products(gauss, left)
@@ -156,7 +156,7 @@ def _order(parent, order, done):
             filled += 1
             at = parent[at]
         last = filled - 1
-        while first < last:  # the way up to a node that is done, turned round
+        while first < last:  # reverse the way up to a node that is done
             order[first], order[last] = order[last], order[first]
             first, last = first + 1, last - 1
 
@@ -193,9 +193,8 @@ def walk(X, order, parent, origin, stride):
 # A sum of floating-point numbers depends on its order, and a compiler that may choose the order takes the one that
 # suits the vector registers at hand. Here it is fixed: coordinate j is added to lane j mod 16, the lanes are folded
 # in halves (8, 4, 2, 1), and the coordinates left over, fewer than 16, are added to that one by one. Products are
-# rounded before they are added; LLVM fuses the two only where it is told that it may. Sixteen lanes fill the widest
-# registers there are, and are as many narrower ones elsewhere: numba has no vectors, so the loop is written in LLVM's
-# terms.
+# rounded before they are added; LLVM fuses the two only with explicit permission. Sixteen lanes fill one of the widest
+# registers there are, or several narrower ones. Numba has no vector types, so the loop is written as LLVM code.
 
 
 @intrinsic

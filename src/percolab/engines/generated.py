@@ -1,4 +1,4 @@
-"""What an engine makes of a recipe, and how much memory that takes: a refusal comes before work starts."""
+"""The arrays that an engine makes from a recipe, and the memory they take: a refusal comes before work starts."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from percolab.ground import memory
 from percolab.model.forest import Forest
 from percolab.model.recipe import Recipe
 
-FOREST_BYTES = 5 * 8  #: Bytes per point of a forest's columns (a latent per point, which is an upper bound).
+FOREST_BYTES = 5 * 8  #: Bytes per point of a forest's columns (one latent per point, which is an upper bound).
 VALUE_BYTES = 3 * 8  #: Bytes per point of y, point_z and latent_z.
 WORK_BYTES = 60  #: Bytes per point of work arrays while a dataset is made.
 TABLE_BYTES = 4  #: Bytes per point before the clusters are known.
-SOLVED_COORDINATE_BYTES, SOLVED_BYTES = 20, 150  #: Bytes of a limb while it is solved, for each dimension and besides.
+SOLVED_COORDINATE_BYTES, SOLVED_BYTES = 20, 150  #: Bytes of a limb while it is solved: per dimension, and in addition.
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,15 +38,15 @@ def bytes_before_clusters(recipe: Recipe) -> int:
 
 
 def bytes_of_arrays(n_points: int, recipe: Recipe) -> int:
-    """Return the bytes at peak for a dataset of this many rows."""
+    """Return the peak bytes for a dataset of this many rows."""
     per_point = recipe.dim * np.dtype(recipe.dtype).itemsize + FOREST_BYTES + VALUE_BYTES + WORK_BYTES
     return n_points * per_point
 
 
 def bytes_of_table(recipe: Recipe, limb_rows: int) -> int:
-    """Return the bytes at peak of what all parts of a dataset share."""
+    """Return the peak bytes of the table that all parts of a dataset share."""
     n, p = recipe.n_points, recipe.attachment_prob
-    # Points in clusters above a size fall with it to the power p/(1-p); of one in 1.2 √limb_rows a limb is made.
+    # The share of points in clusters above a size s falls as s^(-p/(1-p)); one in 1.2 √limb_rows of them makes a limb.
     in_large = n * limb_rows ** (-p / (1 - p)) if p < 1 else 0
     limbs = 0.8 * in_large / limb_rows**0.5 * (recipe.dim * SOLVED_COORDINATE_BYTES + SOLVED_BYTES)
     # First labels, points and sizes of clusters; then points, sizes, births and starts, which are twice as wide.

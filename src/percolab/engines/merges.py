@@ -7,7 +7,7 @@ from percolab.ground.compiled import kernel
 
 @kernel
 def group_of(point, group):
-    """Return the point that stands for a point's group, halving the way to it; `group` leads from point to point."""
+    """Return the representative of a point's group, with path halving; `group` holds the parent of each point."""
     while group[point] != point:
         group[point] = group[group[point]]
         point = group[point]
@@ -20,8 +20,8 @@ def lay_out(merges, ends, below, row, latent, first, left_size, bond):
 
     Merge m joins two nodes, a point as itself and merge k as n + k, by a bond between two points, its `ends`; `below`
     is the number of points under it. `row` gets the row of every point. `latent` and `first` get the latent of every
-    merge and its first row; those of the last merge of each cluster are there already. A merge comes after those it
-    joins, so going through the merges backwards is a top-down pass.
+    merge and its first row; the caller has filled in those of the last merge of each cluster. A merge comes after the
+    merges that it joins, so going through the merges backwards is a top-down pass.
     """
     n = row.size
     for m in range(latent.size - 1, -1, -1):

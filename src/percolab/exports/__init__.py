@@ -9,8 +9,8 @@ csv      the same tables as text, and the recipe as JSON          ``percolab[fra
 hdf5     one file with the columns of the data model              ``percolab[hdf5]``
 =======  =======================================================  ===================
 
-All but the first hold the whole dataset; `read_parquet`, `read_csv` and `read_hdf5` give it back, equal to the
-bit. Files are complete or not there. Documents of a store are written by `to_npz` and `to_parquet`, one line per
+All but the first hold the whole dataset; `read_parquet`, `read_csv` and `read_hdf5` return it, equal to the bit.
+Files are either complete or absent. Documents of a store are written by `to_npz` and `to_parquet`, one line per
 document, beside a table of contexts. `to_huggingface` is another name of `to_parquet`.
 """
 

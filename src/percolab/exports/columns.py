@@ -1,4 +1,4 @@
-"""What exports share: names of files, blocks of rows, what files say of themselves, and a dataset read back."""
+"""Shared by all exports: names of files, blocks of rows, the metadata of files, and reading a dataset back."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ Columns = Mapping[str, NDArray[Any]]
 
 
 def paths(form: str, path: PathLike, tails: Mapping[str, tuple[str, ...]] = TAILS) -> tuple[Path, ...]:
-    """Return the files of an export to a stem, which may have the ending of its format."""
+    """Return the files of an export to a stem, which may have the suffix of its format."""
     stem = os.fspath(path)
     for ending in () if form == "parquet" else (f".{form}", ".h5" if form == "hdf5" else ""):
         stem = stem.removesuffix(ending)
@@ -57,16 +57,16 @@ def paths(form: str, path: PathLike, tails: Mapping[str, tuple[str, ...]] = TAIL
 
 
 def refuse_documents(dataset: object, form: str) -> None:
-    """Raise, in one line, if documents are given for a format of points alone."""
+    """Raise, in one line, if documents are given for a format that holds only points."""
     if isinstance(dataset, StoredDocuments):
         raise ValueError(f"dataset must be a dataset or a world for {form}, got documents: use parquet or npz")
 
 
 def blocks(dataset: AnyDataset | StoredDocuments, progress: Progress) -> Iterator[slice]:
-    """Yield the rows of a dataset in slices of about `EXPORT_BYTES`, and report each that is done."""
+    """Yield the rows of a dataset in slices of about `EXPORT_BYTES`, and report the progress."""
     documents, n = isinstance(dataset, StoredDocuments), len(dataset)
     row_bytes = 8 * dataset.corpus.length if documents else dataset.X.shape[1] * dataset.X.dtype.itemsize
-    # A power of two, as the rows of a stored chunk are, so that no chunk is read twice.
+    # A power of two, like the rows of a stored chunk, so that no chunk is read twice.
     step = 1 << max(0, (EXPORT_BYTES // row_bytes).bit_length() - 1)
     for lo in range(0, n, step):
         yield slice(lo, min(lo + step, n))
@@ -77,9 +77,9 @@ def blocks(dataset: AnyDataset | StoredDocuments, progress: Progress) -> Iterato
 
 
 def record(data: AnyDataset | StoredDocuments, factor: int | None = None) -> dict[str, str]:
-    """Return what makes the data again, and where they came from, as JSON, by key.
+    """Return the recipe and the provenance of the data, as JSON, by key.
 
-    Added to it is the factor of a world whose truth the file holds, or the digest of all arrays if it holds them all.
+    The factor of a world is added if the file holds its truth, or the digest of all arrays if the file holds them all.
     """
     modified = {} if isinstance(data, StoredDocuments) or not data.modification else {"modified": data.modification}
     facts = {RECIPE: data.recipe.to_json(), PROVENANCE: json.dumps({**data.provenance, **modified})}
@@ -103,7 +103,7 @@ def digest(data: AnyDataset) -> str:
 
 
 def is_intact(data: AnyDataset, facts: Mapping[str, str]) -> bool:
-    """Tell whether all arrays are as they were when their file was written."""
+    """Return whether all arrays are unchanged since their file was written."""
     return facts.get(DIGEST) == json.dumps(digest(data))
 
 
@@ -113,7 +113,7 @@ def numpy_columns(table: Any) -> Columns:
 
 
 def assemble(X: NDArray[Any], points: Columns, latents: Columns, facts: Mapping[str, str]) -> Dataset:
-    """Return the dataset of two tables, of which X is given as an array. The forest is checked."""
+    """Return the dataset of two tables and X, which is given as an array. The forest is checked."""
     if parse_json(facts[RECIPE]).get("kind") == KIND:
         raise ValueError("it holds samples of a superposed world, not a dataset: read it as a table, or use hdf5")
     cluster = points["cluster"]
@@ -134,7 +134,7 @@ def assemble(X: NDArray[Any], points: Columns, latents: Columns, facts: Mapping[
 
 
 def checked(dataset: Dataset, facts: Mapping[str, str]) -> Dataset:
-    """Return a dataset that was read, vouched for if nothing changed; raise unless its arrays fit together."""
+    """Return a dataset that was read, marked as its recipe's if unchanged; raise unless its arrays fit together."""
     n, n_latents, extra = dataset.forest.n_points, dataset.forest.n_latents, dataset.extra
     rows: dict[str, Any] = {"X": (n, dataset.X.shape[-1]), "point_z": (n,), "latent_z": (n_latents,)}
     for name, shape in {**rows, "y": (n, *dataset.y.shape[1:])}.items():
@@ -150,7 +150,7 @@ def checked(dataset: Dataset, facts: Mapping[str, str]) -> Dataset:
 
 
 def check_column(name: str, column: Any, shape: tuple[int, ...]) -> None:
-    """Raise, in one line, unless a column has a shape and a type that kernels know."""
+    """Raise, in one line, unless a column has this shape and a type that kernels accept."""
     check_shape(name, column, shape)
     if column.dtype.kind == "f" and column.dtype.itemsize not in (4, 8):
         raise ValueError(f"{name} must be float32 or float64, got {column.dtype}")

@@ -1,4 +1,4 @@
-"""Datasets of torch and of Ray, read when they are asked for."""
+"""Datasets of torch and of Ray, read on demand."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 
 
 def to_torch(dataset: AnyDataset | Corpus | DocumentRange | StoredDocuments) -> TorchDataset | TokenDataset:
-    """Return a ``torch.utils.data.Dataset`` of ``(X[i], y[i])``, read when asked for: float32, labels int64.
+    """Return a ``torch.utils.data.Dataset`` of ``(X[i], y[i])``, read on demand: float32, labels int64.
 
-    Of a superposed world these are its samples; for the y of one factor, hand over ``world.swapped(k)``. Of documents,
-    item i is the tokens of document i, int64, made when asked for unless they are in a store; of a corpus these are
-    the documents below 2^40, so do not shuffle them.
+    For a superposed world, items are its samples; for the y of one factor, pass ``world.swapped(k)``. For documents,
+    item i is the tokens of document i, int64, made on demand unless they are in a store; for a corpus, these are the
+    documents below 2^40, so do not shuffle them.
     """
     with needing("a torch Dataset needs", "torch"):
         from percolab.loaders.torch_data import TokenDataset, TorchDataset
@@ -33,7 +33,7 @@ def to_torch(dataset: AnyDataset | Corpus | DocumentRange | StoredDocuments) -> 
 def to_torch_stream(path: PathLike | Corpus | DocumentRange, batch_size: int, **options: Any) -> StreamingDataset:
     """Return a ``torch.utils.data.IterableDataset`` of shuffled batches of the store at `path`, never whole in memory.
 
-    Of a corpus or a range of documents: batches that are made as they are used. Options are those of
+    For a corpus or a range of documents, batches are made on the fly. Options are those of
     `percolab.loaders.torch_data.StreamingDataset`.
     """
     with needing("a torch Dataset needs", "torch"):
@@ -42,11 +42,11 @@ def to_torch_stream(path: PathLike | Corpus | DocumentRange, batch_size: int, **
 
 
 def to_ray(path: PathLike, *, override_num_blocks: int | None = None, **options: Any) -> ray.data.Dataset:
-    """Return a ``ray.data.Dataset`` of the points of the store at `path`, read by Ray's workers when asked for.
+    """Return a ``ray.data.Dataset`` of the points of the store at `path`, read on demand by Ray's workers.
 
     Options are those of `percolab.loaders.ray_data.PercolabSource`; `override_num_blocks` is Ray's: the number of read
-    tasks. None takes two for each processor of the cluster; as many as Ray would choose read three to four times
-    slower. docs/scale.md has rates.
+    tasks. None takes two for each processor of the cluster; with the number that Ray would choose, reading is three to
+    four times slower. docs/scale.md has rates.
     """
     with needing("a Ray Dataset needs", "ray"):
         import ray.data

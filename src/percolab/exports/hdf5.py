@@ -33,11 +33,12 @@ def to_hdf5(
     overwrite: bool = False,
     progress: Progress = silent,
 ) -> None:
-    """Write ``{stem}.h5`` with X, y, latent_z, point_z and the columns of the forest; in ``extra`` those that few have.
+    """Write ``{stem}.h5`` with X, y, latent_z, point_z and the columns of the forest; rare columns are in ``extra``.
 
-    They have the names, shapes and types of the data model, without compression, since Gaussians have none; X is
+    They have the names, shapes and types of the data model, without compression, since Gaussians do not compress; X is
     written block by block. The recipe and the provenance are attributes of the file, ``percolab.recipe`` and
-    ``percolab.provenance``. Of a superposed world, X, y, rows and sigma, and in ``factors/K`` all but the X of each.
+    ``percolab.provenance``. For a superposed world the file has X, y, rows and sigma, and in ``factors/K`` all columns
+    of each factor but X.
     """
     h5py = _h5py()
     columns.refuse_documents(dataset, "hdf5")
@@ -62,9 +63,9 @@ def to_hdf5(
 
 
 class _Sink(io.FileIO):
-    """A file for HDF5 to write to, which never sees a write fail: it would crash later, as Python ends.
+    """A file for HDF5 to write to. HDF5 never sees a write fail: it would crash later, when Python ends.
 
-    The first fault, of the disk or an interrupt, is kept for `check` to raise, and what is written after it is dropped.
+    The first fault, of the disk or an interrupt, is kept for `check` to raise, and later writes are dropped.
     """
 
     _fault: BaseException | None = None
@@ -95,7 +96,7 @@ class _Sink(io.FileIO):
 
 @contextmanager
 def _writing(h5py: Any, name: str) -> Iterator[tuple[Any, _Sink]]:
-    """Open a new HDF5 file, and raise what went wrong as it was written."""
+    """Open a new HDF5 file, and raise the first fault of writing it."""
     with _Sink(name, "r+") as sink:
         try:
             with h5py.File(sink, "w") as file:
@@ -105,7 +106,7 @@ def _writing(h5py: Any, name: str) -> Iterator[tuple[Any, _Sink]]:
 
 
 def _write_truth(group: Any, dataset: Dataset) -> None:
-    """Write all of a dataset but X."""
+    """Write all columns of a dataset but X."""
     n, n_latents = dataset.forest.n_points, dataset.forest.n_latents
     for name, length in zip(columns.VALUES, (n, n_latents, n), strict=True):
         values = getattr(dataset, name)
@@ -149,7 +150,7 @@ def _read_world(file: Any) -> Superposed:
 
 
 def _read_truth(group: Any) -> dict[str, Any]:
-    """Return all fields of a dataset that files hold but X. The forest is checked."""
+    """Return all fields of a dataset that the file holds, except X. The forest is checked."""
     forest = Forest(*(_column(group, key) for key in columns.FOREST))
     forest.validate()
     extra = {key: _column(group, f"extra/{key}") for key in group.get("extra", {})}
@@ -157,7 +158,7 @@ def _read_truth(group: Any) -> dict[str, Any]:
 
 
 def _column(group: Any, key: str) -> NDArray[Any]:
-    """Return a column that is in the file itself, and not in another that it names."""
+    """Return a column that is in the file itself, and not in another file that it links to."""
     column = group[key]
     if column.file != group.file or column.is_virtual or column.external:
         raise ValueError(f"{key} must be in this file")

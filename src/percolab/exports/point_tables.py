@@ -1,7 +1,7 @@
 """A dataset as two tables, one of points and one of latents.
 
-Of a superposed world the table of points has one line per sample, with the truth of one factor, and the other table
-has the latents of that factor. These are no dataset, and are not read back as one.
+For a superposed world, the table of points has one line per sample, with the truth of one factor, and the other table
+has the latents of that factor. These tables are not a whole dataset, and are not read back as one.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ class PointTables:
     """The rows of a dataset, or the samples of a world, each a line of the first table; latents are the second."""
 
     data: AnyDataset
-    known: Truth  #: the hierarchy that is exported, and the row of it that each sample has
-    factor: int | None  #: which factor it is of, in a world
+    known: Truth  #: the hierarchy that is exported, and the row of each sample in it
+    factor: int | None  #: the factor of the hierarchy, in a world
 
     @classmethod
     def of(cls, dataset: AnyDataset, factor: int | None) -> Self:
@@ -74,7 +74,7 @@ class PointTables:
         return pa.table({f"x{j}": column for j, column in enumerate(X)} | self._columns(rows))
 
     def _columns(self, rows: slice) -> dict[str, NDArray[Any]]:
-        """Return some lines of the table of points but for X; a y of several columns is y0, y1 and so on."""
+        """Return some lines of the table of points, without X; a y of several columns is y0, y1 and so on."""
         forest, dataset = self.forest, self.known.dataset
         at = self.known.rows[rows]
         cluster = forest.point_cluster[at]
@@ -92,7 +92,7 @@ class PointTables:
         return targets | columns | {name: column[at] for name, column in self._extra(latents=False).items()}
 
     def truths(self) -> Any:
-        """Return the table of latents; refuse bonds that close cycles, which it has no place for."""
+        """Return the table of latents; refuse bonds that close cycles, which the table cannot hold."""
         import pyarrow as pa
 
         if count := self.forest.n_extra_bonds:
@@ -107,7 +107,7 @@ class PointTables:
         return {name: np.asarray(column) for name, column in extra if (name in LATENT_COLUMNS) == latents}
 
     def card(self) -> dict[str, str]:
-        """Return what the card of a folder says of these tables."""
+        """Return the text about these tables for the card of a folder."""
         n, dim = self.data.X.shape
         what = ON_CLUSTERS if self.factor is None else OF_A_WORLD
         sizes = {"n_clusters": self.forest.n_clusters, "n_latents": self.forest.n_latents, "factor": self.factor}

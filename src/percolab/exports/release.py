@@ -1,4 +1,4 @@
-"""The authors' files: points, latent values and metadata, as their scripts write and read them."""
+"""The authors' files: points, latent values and metadata, as the authors' scripts write and read them."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ BLOCK_MEMBERSHIPS = 1 << 20  #: Latent values made and written at a time.
 
 @dataclass(frozen=True, eq=False)
 class Release:
-    """What the authors' files hold: points by cluster, the largest first, then by birth."""
+    """The content of the authors' files: points sorted by cluster, the largest first, then by birth."""
 
     X: NDArray[Any]  #: (n, d) positions
     y: NDArray[np.float64]  #: (n,) targets
@@ -60,12 +60,12 @@ def to_npz(
 
     Rows are in release order. Columns of the latent values are sorted by depth, then by birth of the cluster. Several
     latents of one cluster may have the same depth. The authors put these in the order of their merges; the forest
-    keeps only which merge is above which, so here they are in preorder. The columns are the same, some may be
-    elsewhere.
+    keeps only which merge is above which, so here they are in preorder. The columns are the same, but some may be in
+    other places.
 
     The cost in time and on disk is the number of memberships, one per latent of each point. They are written in blocks;
-    X, whose rows change places, is read whole. Of a superposed world, X and y are those of its samples, and all else is
-    told of the points of one factor.
+    X, whose rows are reordered, is read whole. For a superposed world, X and y are the samples', and all other columns
+    describe the points of one factor.
 
     Documents of a store are written as `exports.sequences` says.
     """
@@ -134,7 +134,7 @@ def _write(
 
 
 def read_npz(stem: PathLike) -> Release:
-    """Read the authors' files, ``{stem}.npz`` and ``{stem}_gt_features.npz``; the third says nothing new."""
+    """Read the authors' files, ``{stem}.npz`` and ``{stem}_gt_features.npz``; the third file holds nothing new."""
     points, features, _ = paths("npz", stem)
     with arrays("release", points) as held:
         X = check_numbers("X", held["X"])

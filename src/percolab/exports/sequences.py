@@ -33,7 +33,7 @@ class DocumentTables:
     factor = None
 
     def lines(self, rows: slice) -> Any:
-        """Return some lines of the table of documents, whose tokens the hub knows as ``input_ids``."""
+        """Return some lines of the table of documents; tokens are named ``input_ids``, as on the Hugging Face Hub."""
         import pyarrow as pa
 
         columns = {"number": self.data.number[rows]}
@@ -51,7 +51,7 @@ class DocumentTables:
         return pa.table(_contexts(self.data.corpus))
 
     def card(self) -> dict[str, str]:
-        """Return what the card of a folder says of these tables."""
+        """Return the text about these tables for the card of a folder."""
         corpus = self.data.corpus
         return {
             "title": "Documents of percolation contexts",

@@ -20,7 +20,7 @@ from percolab.ground.version import __version__
 from percolab.worlds.superposed import AnyDataset
 
 MOST_TYPES = 1 << 26  #: Bytes of the file with the recipe and the types of all columns of a CSV.
-#: What the README.md of a folder of the Hugging Face Hub says.
+#: The README.md of a folder for the Hugging Face Hub.
 CARD = """---
 pretty_name: {title}
 tags:
@@ -62,14 +62,14 @@ def to_parquet(
     overwrite: bool = False,
     progress: Progress = silent,
 ) -> None:
-    """Write a folder that ``datasets.load_dataset(path, "points")`` opens, and that can be uploaded as it is.
+    """Write a folder that ``datasets.load_dataset(path, "points")`` opens, and that can be uploaded without changes.
 
     ``points.parquet`` has one line per point, in the order of the rows: X as one column of vectors, ``y``, ``z``,
     ``cluster`` (index), ``cluster_id`` (birth), ``point_id``, ``depth``. ``latents.parquet`` is `Forest.latent_table`
-    with the latents' ``z``. X is written block by block, so one that is still on disk is never whole in memory. The
-    recipe is in the metadata of both schemas, as JSON, under the key ``percolab.recipe``. Of a superposed world, the
-    first has one line per sample, with X and y of the world and the truth of the point of one factor, ``row`` being
-    that point; the second has the latents of that factor.
+    with the latents' ``z``. X is written block by block, so a stored X is never whole in memory. The recipe is in the
+    metadata of both schemas, as JSON, under the key ``percolab.recipe``. For a superposed world, the first table has
+    one line per sample, with X and y of the world and the truth of the point of one factor, whose row is ``row``; the
+    second table has the latents of that factor.
 
     Documents of a store are written as `exports.sequences` says.
     """
@@ -101,8 +101,8 @@ def to_csv(
 ) -> None:
     """Write the tables of `to_parquet`, X as columns ``x0 …``, as ``{stem}.points.csv`` and ``{stem}.latents.csv``.
 
-    Line i is row or latent i. Numbers are written with as many digits as they need to be read back to the bit. The
-    recipe and the types of the columns are in ``{stem}.recipe.json``.
+    Line i is row or latent i. Numbers are written with enough digits to be read back to the bit. The recipe and the
+    types of the columns are in ``{stem}.recipe.json``.
     """
     import_arrow("CSV")
     from pyarrow import csv
@@ -126,7 +126,7 @@ def _types(schema: Any) -> dict[str, str]:
 
 
 def import_arrow(what: str) -> None:
-    """Say in one line that pyarrow is needed, or pandas, which `latent_table` needs, before anything is written."""
+    """Raise, in one line, before anything is written, if pyarrow is missing, or pandas, which `latent_table` needs."""
     with needing(f"{what} needs", "frames"):
         import pandas  # noqa: F401
         import pyarrow  # noqa: F401
@@ -152,7 +152,7 @@ read_huggingface = read_parquet
 
 
 def _table(file: IO[bytes]) -> Any:
-    """Return the table of a Parquet file, if it is one of numbers that memory holds: small files can unpack to more."""
+    """Return the table of a Parquet file, if it holds numbers and fits in memory: small files can be large unpacked."""
     import pyarrow.parquet as pq
 
     packed = pq.ParquetFile(file)
@@ -171,11 +171,11 @@ def read_csv(path: PathLike) -> Dataset:
     from pyarrow import csv
 
     points_path, latents_path, recipe_path = paths("csv", path)
-    kept = read_json("export", recipe_path, MOST_TYPES)
+    header = read_json("export", recipe_path, MOST_TYPES)
     with reading("export", points_path, EXPORT) as points_file, open_plain(latents_path) as latents_file:
         tables = []
         for file, name in ((points_file, "points"), (latents_file, "latents")):
-            types = {column: pa.type_for_alias(word) for column, word in kept["types"][name].items()}
+            types = {column: pa.type_for_alias(word) for column, word in header["types"][name].items()}
             tables.append(numpy_columns(csv.read_csv(file, convert_options=csv.ConvertOptions(column_types=types))))
         points, latents = tables
-        return assemble(positions(points), points, latents, {key: json.dumps(value) for key, value in kept.items()})
+        return assemble(positions(points), points, latents, {key: json.dumps(value) for key, value in header.items()})

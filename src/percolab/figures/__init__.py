@@ -69,7 +69,7 @@ def write(
     Parameters
     ----------
     output
-        The folder, made if it is not there.
+        The folder, which is created if it does not exist.
     only
         Numbers of the figures; none means all.
     quick

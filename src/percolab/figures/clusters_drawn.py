@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 
-WITH_BONDS = 40  #: Least size of a cluster that is drawn with its bonds; of the others only the points.
-PROJECTED = 10  #: Number of clusters that the projection is made for.
+WITH_BONDS = 40  #: Least size of a cluster that is drawn with its bonds; of smaller ones only points are drawn.
+PROJECTED = 10  #: Number of clusters that determine the projection.
 GREYS = ("#6f6f6f", "#8c8c8c", "#a5a5a5", "#bbbbbb")
 DEGREES = {0.5: "below", 1.0: "critical", 2.0: "above"}
 SWEEP = (0.25, 0.5, 0.75, 0.9, 1.0, 1.1, 1.25, 1.5, 2.0, 2.5, 3.0)
@@ -40,12 +40,12 @@ def data_model(panels: Any, quick: bool) -> None:
     _draw_clusters(space, dataset, look)
     style.panel_letter(space, "a", "inputs: clusters in space")
     cluster_picture.draw_tree(tree, forest, look)
-    tree.set_title("")  # the figure has titles of its own
+    tree.set_title("")  # the figure has its own titles
     style.panel_letter(tree, "b", "targets: latents of the coloured cluster")
 
 
 def _draw_clusters(axes: Axes, dataset: Dataset, look: latent_colours.Colouring) -> None:
-    """Draw all points in the plane where large clusters are widest."""
+    """Draw all points in the plane in which large clusters spread most."""
     from matplotlib.collections import LineCollection
 
     forest, X = dataset.forest, np.asarray(dataset.X, np.float64)

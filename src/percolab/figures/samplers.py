@@ -33,7 +33,7 @@ ENGINE_OF = {"cyclic coalescent": "paper", "top-down splitting": "native"}
 TRIALS = 5
 #: Least and largest number of points, and how many numbers in between, ends included.
 OURS, BASELINES = (100, 1_000_000, 9), (100, 100_000, 7)
-SLOPE_FROM = 3000  #: Sizes from which slopes are fitted: below, calling a function costs more than what it does.
+SLOPE_FROM = 3000  #: Least size in the fit of slopes: below it, the function call takes most of the time.
 
 
 def uniformity(panels: Any, quick: bool) -> None:
@@ -69,7 +69,7 @@ def _draw_codes(axes: Axes, n_trees: int) -> None:
 
 
 def small_forest(engine: str, size: int, n_trees: int, seed: int) -> Forest:
-    """Return a forest of many clusters of the same size, grown by the sampler of an engine as it would in a dataset."""
+    """Return a forest of many clusters of the same size, grown by the sampler of an engine as in a dataset."""
     table = Clusters(np.arange(n_trees + 1) * size, np.arange(n_trees), np.arange(n_trees * size))
     threads = parallel.thread_count(None)
     if engine == "native":
@@ -79,9 +79,9 @@ def small_forest(engine: str, size: int, n_trees: int, seed: int) -> Forest:
 
 
 def tree_counts(forest: Forest, size: int) -> Ints:
-    """Return how often each labelled tree occurs that does, in a forest of clusters of one size.
+    """Return how often each labelled tree that occurs does so, in a forest of clusters of one size.
 
-    A tree has one Prüfer code, so codes occur as often. Labels are the ranks of birth numbers.
+    Each tree has one Prüfer code, so the codes are counted. Labels are the ranks of birth numbers.
     """
     label = np.argsort(np.argsort(forest.point_id.reshape(-1, size))).ravel()
     bonds = np.sort(label[forest.bond]).reshape(-1, size - 1, 2) @ [size, 1]
@@ -99,7 +99,7 @@ def _draw_degrees(axes: Axes, n: int) -> None:
 
 
 def _draw_counts(axes: Axes, x: NDArray[Any], counts: dict[str, Ints], apart: float) -> None:
-    """Draw the counts of each sampler with their standard errors, side by side; those of 0 are left out."""
+    """Draw the counts of each sampler with their standard errors, side by side; counts of 0 are left out."""
     for i, (name, count) in enumerate(counts.items()):
         seen = count > 0
         place = (x + (i - 0.5) * apart)[seen]
@@ -112,7 +112,7 @@ def _draw_counts(axes: Axes, x: NDArray[Any], counts: dict[str, Ints], apart: fl
 
 
 def plain_loop(n: int, seed: int) -> networkx.Graph:
-    """Return a graph with n - 1 random edges, added one by one: what merely building a graph costs."""
+    """Return a graph with n - 1 random edges, added one by one: a baseline for the cost of building a graph."""
     import networkx
 
     graph = networkx.empty_graph(n)
@@ -129,7 +129,7 @@ def networkx_tree(n: int, seed: int) -> networkx.Graph:
 
 
 class Method(NamedTuple):
-    """A way to sample a tree, the sizes that it is timed at, and what it is drawn with."""
+    """A way to sample a tree, the sizes at which it is timed, and its style in the figure."""
 
     sample: Sampler
     sizes: tuple[int, int, int]
@@ -154,7 +154,7 @@ def measure(sample: Sampler, sizes: Ints, trials: int) -> Floats:
     """Return the seconds of each trial at each size; a first call, which may compile, is not counted."""
     sample(16, 0)
     seconds = np.empty((sizes.size, trials))
-    for trial in range(trials):  # all sizes in turn, so that a busy moment does not fall on one size alone
+    for trial in range(trials):  # all sizes in turn, so that a busy moment does not affect only one size
         for i, n in enumerate(sizes.tolist()):
             start = time.perf_counter()
             sample(n, trial)

@@ -1,4 +1,4 @@
-"""Figures that explain, without data of ours: the Bethe lattice (2), the cyclic coalescent (3), hierarchies (6)."""
+"""Explanatory figures without percolab's data: the Bethe lattice (2), the cyclic coalescent (3), hierarchies (6)."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 
-#: Share of occupied nodes, shells that are sampled, shells that are drawn, seed.
+#: Share of occupied nodes, number of shells sampled, number of shells drawn, seed.
 PROB, DEPTH, DRAWN_SHELLS, LATTICE_SEED = 0.6, 15, 7, 5
 RUN_POINTS, RUN_SEED = 6, 3
-#: Light versions of the palette for blocks, dark enough to tell apart in grey with their outlines.
+#: Light versions of the palette for blocks; with their outlines they are distinguishable in grey.
 FILLS = ("#cfe3f2", "#fbe3b5", "#bfe5d8", "#f0d9e6", "#dcdcdc", "#f6cdb8")
 Tree = tuple[str, tuple["Tree", ...]]
 
@@ -109,7 +109,7 @@ def percolate(
     for node in range(parent.size - 1, 0, -1):  # up to the node of its cluster that is nearest to the centre
         if infinite[node] and occupied[parent[node]]:
             infinite[parent[node]] = True
-    for node in range(1, parent.size):  # and down again to all its other branches
+    for node in range(1, parent.size):  # and down again to all other branches of the cluster
         if occupied[node] and infinite[parent[node]]:
             infinite[node] = True
     return occupied, infinite
@@ -132,8 +132,8 @@ class State:
 def run(n: int, seed: int) -> list[State]:
     """Return every state of `percolab.engines.cyclic_coalescent(n, seed)`, from single points to one block.
 
-    Arrange the points in a random cycle, each a block of its own. At each step draw a uniform point u; with A its block
-    and B the next block on the cycle, draw a uniform point v of B, join u and v, and merge A and B. Slow and plain.
+    Arrange the points in a random cycle, each as its own block. At each step draw a uniform point u; with A its block
+    and B the next block on the cycle, draw a uniform point v of B, join u and v, and merge A and B. Slow and simple.
     """
     n, seed = check_integer("n", n, 1), check_seed("seed", seed)
     positions, first, second = (
@@ -199,7 +199,7 @@ def _draw_state(axes: Axes, state: State) -> None:
 
 
 def _draw_block(axes: Axes, block: tuple[int, ...], n: int) -> None:
-    """Draw a block as a band along its arc of the cycle; its colour is that of its first position."""
+    """Draw a block as a band along its arc of the cycle, in the colour of its first position."""
     from matplotlib.patches import Wedge
 
     is_whole, first = len(block) == n, block[0] - 0.36
@@ -215,7 +215,7 @@ def _draw_block(axes: Axes, block: tuple[int, ...], n: int) -> None:
 
 
 def hierarchies(panels: Any, quick: bool) -> None:
-    """Draw a tree of classes beside a tree of parts, with what tells them apart."""
+    """Draw a tree of classes beside a tree of parts, with the difference between them."""
     left, right = panels
     _draw_tree(left, CLASS_TREE, style.BLUE, "#dcebf5", "is a", upwards=True)
     _draw_tree(right, PART_TREE, style.ORANGE, "#fdf1d8", "has a", upwards=False)

@@ -1,1 +1,1 @@
-"""What every room stands on: validation, files, threads, memory, progress, versions; nothing of percolation."""
+"""Shared foundations: validation, files, threads, memory, progress, versions. Nothing here is about percolation."""

@@ -1,4 +1,4 @@
-"""The types of most arrays, by name; and arrays that are not there until they are indexed."""
+"""Names for the common array types, and arrays that are read or made only when they are indexed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Floats = NDArray[np.float64]
 
 
 class LazyArray:
-    """An array that is read or made when it is indexed: what is known of it beforehand."""
+    """An array that is read or made when it is indexed; this class holds its shape and type."""
 
     shape: Any  #: tuple of integers
     dtype: Any

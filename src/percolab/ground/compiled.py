@@ -1,12 +1,12 @@
-"""Kernels: one decorator compiles them all, and the first compilation is kept short.
+"""Kernels: one decorator compiles them all, and keeps the first compilation short.
 
 Numba turns every function into machine code that Python can call, and does so again inside each of its callers. Here
 this is done once, for the kernel that Python calls. A kernel that another kernel calls is a *part* of it: typed and
 written as LLVM code, optimised and translated with its caller. This takes half the time.
 
-Compiled kernels are kept on disk, and processes share them. So a second process can compile the second half of a
-computation while the first process is busy with the first half: see `ahead`. What is kept is used as long as no file
-with kernels has changed: numba by itself looks at the file of a kernel alone, and not at those of its parts.
+Compiled kernels are cached on disk, and processes share them. So a second process can compile the second half of a
+computation while the first process is busy with the first half: see `ahead`. The cache is valid as long as no file
+with kernels has changed: numba by itself checks only the file of the kernel, and not the files of its parts.
 """
 
 from __future__ import annotations
@@ -34,16 +34,16 @@ _INTERPRETED = getattr(config, "DISABLE_JIT", 0)
 if _INTERPRETED:
     machine.refuse(f"NUMBA_DISABLE_JIT must be 0, got {_INTERPRETED}: percolab's kernels work compiled only")
 
-MOST_SECONDS = 120.0  #: How long to wait for kernels of another process before they are compiled here.
+MOST_SECONDS = 120.0  #: How long to wait for another process to compile kernels before this process compiles them.
 
 _on_compiling: list[Callable[[], None]] = []  #: Called once each, when a kernel is next compiled.
 _logged: list[str] = []  #: The notices of compiling that were logged.
 
 
 def kernel(function: Callable[..., Any] | None = None, **options: Any) -> Any:
-    """Compile a function of arrays and numbers; it releases the interpreter lock, and is kept on disk for later runs.
+    """Compile a function of arrays and numbers. It releases the interpreter lock, and is cached on disk for later runs.
 
-    Where no directory can be written, as in a read-only container, it is compiled anew in every process.
+    If no directory can be written, as in a read-only container, every process compiles the function again.
     """
     if function is None:
         return lambda decorated: kernel(decorated, **options)
@@ -67,7 +67,7 @@ def inlined(function: Callable[..., Any]) -> Any:
 
 
 class _Kernel(CPUDispatcher):  # type: ignore[misc, unused-ignore]
-    """A compiled function: Python calls it as it is, other kernels call its part."""
+    """A compiled function: Python calls it directly, other kernels call its part."""
 
     _cache: Any
 
@@ -88,7 +88,7 @@ class _Kernel(CPUDispatcher):  # type: ignore[misc, unused-ignore]
 
 
 class _KernelCompiler(Compiler):  # type: ignore[misc, unused-ignore]
-    """Numba's compiler; it tells those who asked that it is at work."""
+    """Numba's compiler; before it compiles, it calls the functions registered with `on_compiling`."""
 
     def compile_extra(self, function: Callable[..., Any]) -> Any:
         while _on_compiling:
@@ -109,7 +109,7 @@ class _PartCompiler(Compiler):  # type: ignore[misc, unused-ignore]
     """Numba's compiler, up to LLVM code."""
 
     def define_pipelines(self) -> Any:
-        # Set only now: what numba compiles for functions with the same flags, such as np.empty, is shared by them.
+        # Set only now: functions with the same flags share the helpers that numba compiles for them, such as np.empty.
         flags = self.state.flags
         flags.no_compile = flags.no_cpython_wrapper = flags.no_cfunc_wrapper = True
         return super().define_pipelines()
@@ -118,7 +118,7 @@ class _PartCompiler(Compiler):  # type: ignore[misc, unused-ignore]
         context = self.state.targetctx
         self.state.library = _PartLibrary(context.codegen(), function.__qualname__)
         result = super().compile_extra(function)
-        # Numba knows a compiled function by the object that Python would call. This one has no address, only a name.
+        # Numba knows a compiled function by the object that Python would call. A part has no address, only a name.
         module, environment = result.fndesc.lookup_module(), result.environment
         name = _dynfunc.make_function(module, function.__name__, "", 0, environment, (result.library,))
         context.insert_user_function(name, result.fndesc, [result.library])
@@ -141,7 +141,7 @@ class _PartLibrary(JITCodeLibrary):  # type: ignore[misc, unused-ignore]
 
 @contextmanager
 def on_compiling(action: Callable[[], None]) -> Iterator[None]:
-    """Call `action` once if a kernel is compiled meanwhile, just before that."""
+    """Call `action` once, just before the first kernel is compiled in this block, if any is."""
     _on_compiling.append(action)
     try:
         yield
@@ -152,11 +152,11 @@ def on_compiling(action: Callable[[], None]) -> Iterator[None]:
 
 @contextmanager
 def ahead(room: str, *arguments: str, threads: int = 2) -> Iterator[Callable[[], None]]:
-    """Compile in a second process meanwhile, if this process has to compile at all; yield a function that waits for it.
+    """Compile in a second process, if this process has to compile at all; yield a function that waits for it.
 
-    The process calls `rehearse` of the module `room`, which calls kernels that this process needs after it has waited.
-    Nothing depends on it: kernels that it did not compile are compiled here. Where no bar is shown, one line on
-    standard error says what is going on.
+    The second process calls `rehearse` of the module `room`, which calls the kernels that this process needs after the
+    wait. Results do not depend on it: this process compiles the kernels that the second one did not. Where no bar is
+    shown, one line on standard error says what is going on.
 
     Parameters
     ----------
@@ -223,4 +223,4 @@ def kept() -> bool:
 
 @kernel
 def _probe():
-    """Do nothing: tells whether there is a directory for compiled kernels."""
+    """Do nothing: compiling it shows whether there is a directory for compiled kernels."""

@@ -1,4 +1,4 @@
-"""Devices of torch: by name, with checked data; TF32; CUDA graphs. Nothing imports this module until it is needed."""
+"""Torch devices: chosen by name, given checked data; TF32; CUDA graphs. This module is imported only when needed."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ def choose_device(device: Device = "auto") -> torch.device:
 # ---------------------------------------------------------------------- data on a device
 
 
-BLOCK_NUMBERS = 1 << 23  #: Numbers that are read at a time.
+BLOCK_NUMBERS = 1 << 23  #: Numbers read at a time.
 
 
 def device_name(device: torch.device) -> str:
-    """Return the device in words, for a record of where a run was made."""
+    """Return a description of the device, for the record of a run."""
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)
     threads = torch.get_num_threads()
@@ -56,7 +56,7 @@ def on_device(name: str, values: Any, device: torch.device, dtype: torch.dtype) 
         if not bool(torch.isfinite(tensor).all()):
             raise ValueError(f"{name} must be finite, got NaN or infinity")
         return tensor
-    if device.type == "cpu":  # what is on disk may be larger
+    if device.type == "cpu":  # an array on disk may be larger than memory
         memory.require(math.prod(values.shape) * dtype.itemsize, f"{name} of shape {tuple(values.shape)} need")
     tensor = torch.empty(tuple(values.shape), dtype=dtype, device=device)
     rows = max(1, BLOCK_NUMBERS // max(1, math.prod(values.shape[1:])))
@@ -72,7 +72,7 @@ def on_device(name: str, values: Any, device: torch.device, dtype: torch.dtype) 
 
 @contextmanager
 def tf32(allowed: bool) -> Iterator[None]:
-    """Let float32 matrix products on CUDA round their factors to TF32 (10 bits), or not; put back what was set."""
+    """Let float32 matrix products on CUDA round their factors to TF32 (10 bits), or not; then restore the setting."""
     before = torch.get_float32_matmul_precision()
     torch.set_float32_matmul_precision("high" if allowed else "highest")
     try:
@@ -85,7 +85,7 @@ def tf32(allowed: bool) -> Iterator[None]:
 
 
 def warmed_up(work: Callable[[], None]) -> None:
-    """Do work on a CUDA stream of its own, so that libraries set themselves up before it is recorded."""
+    """Run work on a separate CUDA stream, so that libraries initialise themselves before the work is recorded."""
     side = torch.cuda.Stream()
     side.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(side):
@@ -94,7 +94,7 @@ def warmed_up(work: Callable[[], None]) -> None:
 
 
 def recorded(work: Callable[[], None]) -> torch.cuda.CUDAGraph:
-    """Return work as a CUDA graph, without doing it; it must have been warmed up and find no gradients."""
+    """Record work as a CUDA graph without running it; it must have been warmed up, and gradients must be None."""
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
         work()

@@ -1,4 +1,4 @@
-"""Public names, imported when first used; older names, which warn; the message for a missing extra."""
+"""Public names that are imported when first used, older names that warn, and the message for a missing extra."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def missing(what: str, package: str, extra: str) -> ImportError:
 
 @contextmanager
 def needing(what: str, extra: str, package: str = "") -> Iterator[None]:
-    """Import in this block what an extra brings; where it is not installed, say so in one line.
+    """Import the packages of an extra in this block; if one is not installed, raise an error of one line that names it.
 
     Parameters
     ----------
@@ -27,7 +27,7 @@ def needing(what: str, extra: str, package: str = "") -> Iterator[None]:
     extra
         What to install.
     package
-        The name that people know the package by, if its modules have another.
+        The name of the package, if its modules have another name.
     """
     try:
         yield
@@ -38,7 +38,7 @@ def needing(what: str, extra: str, package: str = "") -> Iterator[None]:
 
 
 def defined(names: Mapping[str, Any]) -> list[str]:
-    """Return, for ``__all__``, the public functions, classes and instances of these that a module defines itself.
+    """Return, for ``__all__``, the public functions, classes and instances that a module itself defines.
 
     `names` are the globals of the module.
     """
@@ -63,9 +63,9 @@ def surface(
     names
         All that `dir` shows: its ``__all__``.
     homes
-        By name, the module or package that it is imported from when it is first asked for.
+        For each name, the module or package that it is imported from when it is first used.
     formerly
-        Older names, with the name below `percolab` that each has now. They warn, and go away in the next release.
+        Older names, each with its present name below `percolab`. They warn, and will be removed in the next release.
     extra
         What to install for the homes.
     """

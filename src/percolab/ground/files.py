@@ -1,4 +1,4 @@
-"""Files that are either complete or not there: checked before the work, written beside, renamed at the end."""
+"""Files that are either complete or absent: paths are checked first, data go to temporary files, renamed at the end."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from percolab.ground import locks
 PathLike = str | os.PathLike[str]
 
 LONGEST_NAME = 255  #: Bytes of a file name, on every common file system.
-SYNCED_AT_ONCE = 16  #: Files that are brought to the disk at a time: it can do many as fast as one.
+SYNCED_AT_ONCE = 16  #: Files that are synced to disk at a time: many take no longer than one.
 _LONG = 180  #: Bytes of a name above which names beside it are shortened.
 
 
@@ -50,7 +50,7 @@ def check_directory(path: PathLike) -> None:
     if not parent.is_dir():
         raise FileNotFoundError(f"output must be in an existing directory, got {str(path)!r}")
     try:
-        # Permissions do not tell for a superuser or on a read-only disk, so try.
+        # Permission bits mean nothing for a superuser or on a read-only disk, so try to write.
         tempfile.TemporaryFile(dir=parent).close()
     except OSError as error:
         raise PermissionError(f"output must be in a writable directory, got {str(path)!r}") from error
@@ -82,7 +82,7 @@ def _exists(path: PathLike) -> FileExistsError:
 
 
 def beside(path: Path, what: str) -> Path:
-    """Return a hidden name beside a path, which `what` tells from others of the same path."""
+    """Return a hidden name beside a path; `what` distinguishes it from other hidden names of the same path."""
     name = path.name
     if len(os.fsencode(name)) > _LONG:
         name = f"{name[:40]}~{hashlib.sha256(os.fsencode(name)).hexdigest()[:16]}"
@@ -90,15 +90,15 @@ def beside(path: Path, what: str) -> Path:
 
 
 def partial(path: Path, suffix: str = "") -> Path:
-    """Return a new name beside a path for what is not complete; see `sweep`."""
+    """Return a new name beside a path for an incomplete file or directory; see `sweep`."""
     return beside(path, f"partial-{secrets.token_hex(4)}{suffix}")
 
 
 def sweep(path: Path) -> None:
-    """Remove what writers to `path` left when they were killed. One that still runs holds the lock of its own.
+    """Remove the partial files of killed writers to `path`. A running writer holds the lock of its partial file.
 
-    Only names that `partial` gives are looked at, and no link is followed: whoever made such a file could have deleted
-    it as well.
+    Only names that `partial` gives are considered, and no link is followed: whoever could make such a file could also
+    have deleted it.
     """
     name = re.compile(re.escape(beside(path, "partial-").name) + r"[0-9a-f]{8}(\..*)?", re.DOTALL)
     with suppress(FileNotFoundError):
@@ -120,19 +120,19 @@ def remove_unlocked(path: Path) -> None:
 
 
 def sync(path: PathLike) -> None:
-    """Have a file, or the names in a directory, on the disk before this returns."""
+    """Sync a file, or the names in a directory, to disk."""
     opened = os.open(path, os.O_RDONLY)
     try:
         os.fsync(opened)
     except OSError as fault:
-        if fault.errno not in (errno.EINVAL, errno.ENOTSUP):  # some file systems have no such thing
+        if fault.errno not in (errno.EINVAL, errno.ENOTSUP):  # some file systems cannot sync
             raise
     finally:
         os.close(opened)
 
 
 def sync_tree(root: PathLike) -> None:
-    """Have everything in a directory on the disk before this returns: files first, then the names of them."""
+    """Sync everything in a directory to disk: files first, then their names."""
     folders = [(folder, names) for folder, _, names in os.walk(root, topdown=False)]
     with ThreadPoolExecutor(SYNCED_AT_ONCE) as pool:
         list(pool.map(sync, (os.path.join(folder, name) for folder, names in folders for name in names)))
@@ -146,10 +146,10 @@ def sync_tree(root: PathLike) -> None:
 def new_files(*paths: Path, overwrite: bool) -> Iterator[list[IO[bytes]]]:
     """Open a temporary file beside each path; on leaving, rename all to their paths.
 
-    After an exception all paths are as they were before. Where a path is a link, what it leads to is written. What
-    appears at a path meanwhile stays, unless `overwrite`. Several files get their names one by one, after those that
-    they replace have lost theirs: if the writer is killed in between, files are missing, but nobody ever sees a new
-    file beside an old one.
+    After an exception all paths are as they were before. If a path is a link, its target is written. A file that
+    appears at a path in the meantime stays, unless `overwrite`. Several files are renamed one by one, after the files
+    that they replace have been moved away: if the writer is killed in between, files are missing, but a new file is
+    never seen beside an old one.
     """
     targets = [Path(os.path.realpath(path)) if overwrite else Path(path) for path in paths]
     for path in paths:
@@ -173,7 +173,7 @@ def new_files(*paths: Path, overwrite: bool) -> Iterator[list[IO[bytes]]]:
 
 @contextmanager
 def new_folder(path: PathLike) -> Iterator[None]:
-    """Have a folder to write files to; one that was not there is removed again after an exception."""
+    """Make a folder to write files to, unless it exists; a folder made here is removed again after an exception."""
     folder = Path(os.fspath(path))
     is_new = not folder.exists()
     if is_new:
@@ -184,13 +184,13 @@ def new_folder(path: PathLike) -> Iterator[None]:
         yield
     except BaseException as fault:
         if is_new and not (isinstance(fault, FileExistsError) and fault.filename == str(folder)):
-            with suppress(OSError):  # what others put there meanwhile stays
+            with suppress(OSError):  # files that others put there in the meantime stay
                 folder.rmdir()
         raise
 
 
 def _name(written: list[Path], targets: list[Path], *, overwrite: bool) -> None:
-    """Rename files to their targets, all or none, and have their names on the disk."""
+    """Rename files to their targets, all or none, and sync their names to disk."""
     folders = sorted({target.absolute().parent for target in targets})
     renamed: list[tuple[Path, Path]] = []
     with ExitStack() as held:
@@ -200,7 +200,7 @@ def _name(written: list[Path], targets: list[Path], *, overwrite: bool) -> None:
             for target in targets if overwrite and len(targets) > 1 else []:
                 aside = partial(target)
                 with suppress(OSError):
-                    held.enter_context(locks.alone(target))  # so that nobody sweeps away what is put aside
+                    held.enter_context(locks.alone(target))  # so that nobody sweeps away the file that is put aside
                 with suppress(FileNotFoundError):
                     os.rename(target, aside)
                     renamed.append((target, aside))
@@ -223,7 +223,7 @@ def _name(written: list[Path], targets: list[Path], *, overwrite: bool) -> None:
 def open_partial(path: Path, suffix: str = "", made: list[Path] | None = None) -> IO[bytes]:
     """Open a new file beside a path and hold its lock, so that nobody sweeps it away.
 
-    Its name is in `made` before the file is there, so that an interrupt at any step leaves none that is not known.
+    Its name is added to `made` before the file exists, so that an interrupt at any step leaves no unknown file behind.
     """
     while True:
         name = partial(path, suffix)
@@ -238,7 +238,7 @@ def open_partial(path: Path, suffix: str = "", made: list[Path] | None = None) -
 
 @contextmanager
 def partial_directory(path: Path) -> Iterator[Path]:
-    """Make a new directory beside a path and hold its lock, so that nobody sweeps it away; remove it in the end."""
+    """Make a new directory beside a path, hold its lock so that nobody sweeps it away, and remove it at the end."""
     with ExitStack() as held:
         while True:
             folder = partial(path)
@@ -258,8 +258,8 @@ def partial_directory(path: Path) -> Iterator[Path]:
 def replacing(path: Path) -> Iterator[Path]:
     """Yield a path beside `path` to write to; it replaces `path` when the block ends without a fault.
 
-    It is for files in directories that percolab keeps. Where `path` is a link, the link is replaced: whoever made the
-    directory, nothing outside of it is written.
+    It is for files in directories that percolab maintains. If `path` is a link, the link itself is replaced: whoever
+    made the directory, nothing outside it is written.
     """
     sweep(path)
     with open_partial(path, path.suffix) as file:
@@ -271,7 +271,7 @@ def replacing(path: Path) -> Iterator[Path]:
 
 
 def write_json(path: Path, values: Any) -> None:
-    """Write JSON to `path`, in place of any file that has this name."""
+    """Write JSON to `path`, replacing any file of this name."""
     with replacing(path) as name:
         name.write_bytes(json_text(values))
 
@@ -302,19 +302,19 @@ def write_table(table: Any, stem: Path) -> list[Path]:
 
 # ---------------------------------------------------------------------- renames
 #
-# Renames that lose nothing: to a free name, or an exchange of two names in one step.
+# Renames that never lose a file: to a free name, or an exchange of two names in one step.
 # `os.rename` silently replaces a file or an empty directory. Linux can refuse instead, and exchange two names
-# (renameat2); elsewhere small steps do the same, or an error says that it cannot be done.
+# (renameat2); on other systems several small steps do the same, or an error says that it cannot be done.
 
 
 class UnsupportedError(OSError):
-    """The system, or this file system, cannot do it in one step."""
+    """The system, or this file system, cannot rename in this way in one step."""
 
 
 def rename_new(source: PathLike, target: PathLike) -> None:
-    """Rename a file or directory; raise FileExistsError if more is at the target than an empty directory not in use."""
+    """Rename a file or directory; raise FileExistsError unless the target is free or an empty directory not in use."""
     if os.path.isdir(source):
-        # Only a directory goes, only if it is empty, and only if no other run is about to write to it.
+        # Only a directory is removed, only if it is empty, and only if no other run is about to write to it.
         with suppress(OSError), locks.alone(target):
             os.rmdir(target)
     try:
@@ -333,8 +333,8 @@ def exchange(first: PathLike, second: PathLike) -> None:
 def _rename_new_in_steps(source: PathLike, target: PathLike) -> None:
     try:
         if os.path.isdir(source):
-            os.mkdir(target)  # fails if anything is there
-            os.rename(source, target)  # replaces an empty directory alone
+            os.mkdir(target)  # fails if the target exists
+            os.rename(source, target)  # replaces nothing but an empty directory
         else:
             os.link(source, target)
             os.unlink(source)
@@ -344,7 +344,7 @@ def _rename_new_in_steps(source: PathLike, target: PathLike) -> None:
             raise _exists(target) from None
         if not is_file:
             raise
-        os.rename(source, target)  # a file system without hard links: a small gap is all that is left to chance
+        os.rename(source, target)  # a file system without hard links: another writer has only a moment to interfere
 
 
 def _renameat2(source: PathLike, target: PathLike, flags: int) -> None:

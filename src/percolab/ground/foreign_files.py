@@ -1,4 +1,4 @@
-"""Files that may come from strangers, read as data: plain files alone, of a bounded size, and nothing in them runs."""
+"""Untrusted files, read as data: only plain files, of a bounded size, and no code in them runs."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
 PathLike = str | os.PathLike[str]
 
-MOST_JSON = 1 << 20  #: Bytes of a file of JSON; those of percolab have a few kilobytes.
-MOST_DEPTH = 50  #: Objects and lists inside each other; those of percolab have a dozen.
+MOST_JSON = 1 << 20  #: Most bytes of a JSON file; the files of percolab have a few kilobytes.
+MOST_DEPTH = 50  #: Most nested objects and lists; the files of percolab have a dozen.
 _FLAGS = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC  # opening must not wait for the other end of a pipe
 _ZIP = b"PK\x03\x04"
 #: The arrays of each format that is read from files, as SciPy names them.
@@ -36,12 +36,12 @@ class NotPlainError(OSError):
 
 
 def descriptor(path: PathLike, *, links: bool = True) -> int:
-    """Open a plain file to read and return its descriptor; nothing else is waited for or read from."""
+    """Open a plain file to read and return its descriptor; never wait for, or read from, anything but a plain file."""
     try:
         opened = os.open(path, _FLAGS | (0 if links else os.O_NOFOLLOW))
     except (FileNotFoundError, NotADirectoryError, PermissionError):
         raise
-    except OSError as fault:  # a link, a socket, a device that is not there
+    except OSError as fault:  # a link, a socket, a device that does not exist
         raise NotPlainError(f"{os.fspath(path)!r} must be a plain file: {fault.strerror}") from fault
     if not stat.S_ISREG(os.fstat(opened).st_mode):
         os.close(opened)
@@ -56,7 +56,7 @@ def open_plain(path: PathLike) -> IO[bytes]:
 
 @contextmanager
 def reading(name: str, path: PathLike, kind: str) -> Iterator[IO[bytes]]:
-    """Open a plain file, and say in one line that it is missing, or not of its kind if whatever reads it fails."""
+    """Open a plain file; raise, in one line, if it is missing or if reading it fails: it is then not of its kind."""
     try:
         with open_plain(path) as file:
             yield file
@@ -64,7 +64,7 @@ def reading(name: str, path: PathLike, kind: str) -> Iterator[IO[bytes]]:
         raise FileNotFoundError(f"{name} must exist, got {os.fspath(fault.filename or path)!r}") from None
     except (MemoryError, PermissionError):
         raise
-    except Exception as fault:  # what libraries raise for damage is of many kinds
+    except Exception as fault:  # libraries raise many kinds of exceptions for damaged files
         raise ValueError(f"{name} must be {kind}, got {os.fspath(path)!r}: {one_line(fault)}") from fault
 
 
@@ -81,9 +81,9 @@ def read_json(name: str, path: PathLike, most: int = MOST_JSON) -> dict[str, Any
 
 
 def parse_json(text: str | bytes) -> dict[str, Any]:
-    """Return the object that a text of JSON is; raise ValueError, in one line, for any other text.
+    """Parse a text as one JSON object; raise ValueError, in one line, for any other text.
 
-    All numbers are finite, no name occurs twice in an object, and the depth is bounded.
+    Numbers must be finite, no name may occur twice in an object, and the depth is bounded.
     """
     try:
         values = json.loads(text, parse_constant=_finite, parse_float=_finite, object_pairs_hook=_unique_names)
@@ -126,7 +126,7 @@ def _check_depth(values: Any) -> None:
 
 @contextmanager
 def arrays(name: str, path: PathLike) -> Iterator[Mapping[str, NDArray[Any]]]:
-    """Yield the arrays of an .npz file by name, read when asked for; of an .npy file one, "", which is mapped."""
+    """Yield the arrays of an .npz file by name, read when indexed; an .npy file gives one memory map, named ""."""
     with reading(name, path, "a file as NumPy or SciPy save arrays") as file:
         if file.read(len(_ZIP)) != _ZIP:
             yield {"": _mapped(file)}
@@ -139,7 +139,7 @@ def arrays(name: str, path: PathLike) -> Iterator[Mapping[str, NDArray[Any]]]:
 
 
 def _check_archive(name: str, archive: zipfile.ZipFile) -> None:
-    """Raise unless all that an archive holds would fit in memory, and matches its checksums."""
+    """Raise unless the content of an archive would fit in memory and matches its checksums."""
     memory.require(sum(member.file_size for member in archive.infolist()), f"what {name} holds needs")
     if archive.testzip() is not None:
         raise ValueError("a part does not match its checksum")
@@ -162,7 +162,7 @@ def _mapped(file: IO[bytes]) -> NDArray[Any]:
     if min(shape, default=0) < 0 or n_bytes > os.fstat(file.fileno()).st_size - start:
         raise ValueError(f"it is shorter than an array of shape {shape}")
     order: Any = "F" if fortran else "C"
-    if n_bytes == 0:  # which cannot be mapped
+    if n_bytes == 0:  # an empty array cannot be mapped
         return np.empty(shape, dtype, order)
     return np.memmap(file, dtype, "r", start, shape, order)
 
@@ -183,7 +183,7 @@ def read_torch(name: str, path: PathLike) -> dict[str, Any]:
 
 
 def check_tensors(values: Iterable[Any]) -> None:
-    """Raise unless all are tensors of plain numbers, each of which is in the file."""
+    """Raise unless all values are dense tensors of plain numbers, and the file holds every number."""
     import torch
 
     for value in values:
@@ -194,10 +194,10 @@ def check_tensors(values: Iterable[Any]) -> None:
 
 
 def _check_stored(name: str, file: IO[bytes]) -> None:
-    """Raise unless a file is an archive from its first byte on, not packed, whose parts match their checksums.
+    """Raise unless a file is an uncompressed archive from its first byte on whose parts match their checksums.
 
-    So torch reads it as an archive and not in one of its older ways, never unpacks more than is there, and no flipped
-    bit goes unnoticed.
+    So torch reads it as an archive and not in one of its older formats, never unpacks more bytes than the file has, and
+    no flipped bit goes unnoticed.
     """
     if file.read(len(_ZIP)) != _ZIP:
         raise ValueError("it is not an archive of torch")
@@ -210,14 +210,14 @@ def _check_stored(name: str, file: IO[bytes]) -> None:
 
 # ---------------------------------------------------------------------- sparse matrices
 #
-# Sparse matrices by rows, checked in full: compiled code, SciPy's and ours, trusts their indices.
+# Sparse matrices by rows, checked in full: compiled code, in SciPy and in percolab, trusts their indices.
 
 
 def as_csr(name: str, matrix: Any) -> scipy.sparse.csr_array:
     """Return a SciPy matrix or array of any format by rows, in float32 or float64; messages call it `name`."""
     if matrix.format not in PARTS:
         try:
-            matrix = matrix.tocoo()  # safe for all others, whatever they hold
+            matrix = matrix.tocoo()  # safe for all other formats, whatever they hold
         except (IndexError, TypeError, ValueError) as fault:
             raise ValueError(
                 f"{name} must be a sparse matrix whose parts fit together, got {one_line(fault)}"

@@ -128,7 +128,7 @@ def root(a):
 
 
 def _prefetch(for_writing):
-    """Return an intrinsic that has the processor fetch array[index] meanwhile, to be written or to be read."""
+    """Return an intrinsic that makes the processor fetch array[index] in the background, for writing or for reading."""
 
     @intrinsic
     def fetch(typing_context, array, index):
@@ -147,5 +147,5 @@ def _prefetch(for_writing):
     return fetch
 
 
-#: Both take an array of one dimension and an index that counts from its start; they do nothing else.
+#: Both take an array of one dimension and an index from its start; they have no other effect.
 prefetch, prefetch_to_read = _prefetch(1), _prefetch(0)

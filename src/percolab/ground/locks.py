@@ -1,4 +1,4 @@
-"""Locks on files and directories that end with the process that holds them, however it ends."""
+"""Locks on files and directories; a lock is released when its process ends, however it ends."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ def alone(path: PathLike, *, wait: bool = False, certain: bool = False, links: b
     Parameters
     ----------
     path
-        What is locked; it may be renamed meanwhile.
+        The file or directory to lock; it may be renamed while it is locked.
     wait
         Wait until the present holder releases it.
     certain
-        Raise OSError where the file system has no locks; else go on without one.
+        Raise OSError if the file system has no locks; by default, continue without a lock.
     links
         Whether a link is followed; if not, it raises OSError.
     """

@@ -1,4 +1,4 @@
-"""Checks of the machine before NumPy and LLVM are loaded, which would fail without a clear message."""
+"""Checks of the machine before NumPy and LLVM are loaded, since these would fail without a clear message."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import signal
 import sys
 from typing import NoReturn
 
-#: Bytes of addresses that the command line takes: libraries are mapped whole, and every thread has room set aside.
+#: Bytes of address space that the command line takes: libraries are mapped whole, and every thread reserves a stack.
 LEAST_ADDRESSES = 2 * 10**9
 
 
@@ -16,7 +16,7 @@ INTERRUPTED = 130  #: Exit code of a command that the user interrupted.
 
 
 def be_quiet_if_interrupted() -> None:
-    """Let an interrupt end the command line with one line while it is loaded; `cli.main` takes over after that."""
+    """Make an interrupt during loading end the command line with one line; `cli.main` takes over after that."""
     if _is_command_line() and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, leave)
 
@@ -28,7 +28,7 @@ def leave(*_: object) -> NoReturn:
 
 
 def check_addresses() -> None:
-    """End the command line, before anything is loaded, if a limit on addresses (``ulimit -v``) leaves too few."""
+    """End the command line, before anything is loaded, if a limit on address space (``ulimit -v``) is too small."""
     if not _is_command_line():
         return
     limit, _ = resource.getrlimit(resource.RLIMIT_AS)
@@ -45,7 +45,7 @@ def refuse(message: str) -> NoReturn:
 
 
 def _is_command_line() -> bool:
-    """Tell whether ``percolab`` or ``python -m percolab`` starts; the latter is called ``-m`` until it is found."""
+    """Return whether this is ``percolab`` or ``python -m percolab``, whose ``sys.argv[0]`` is ``-m`` at first."""
     program = str((*getattr(sys, "argv", ()), "")[0])
     return program.endswith(os.path.join("percolab", "__main__.py")) or os.path.basename(program) in ("percolab", "-m")
 

@@ -1,4 +1,4 @@
-"""Memory: what the machine has, what this process took, and numbers of bytes in words."""
+"""Memory: how much the machine has free, how much this process took, and numbers of bytes as readable text."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ _V1 = ("memory.limit_in_bytes", "memory.usage_in_bytes", ("total_active_file", "
 
 
 def available() -> int:
-    """Return the bytes this process can still take.
+    """Return how many more bytes this process can take.
 
-    That is the least of what the machine has free, what a control group (a container, a job) leaves of its limit, and
-    what the limit on addresses leaves. Files that the system keeps in memory make way when asked to, so they count
-    as free.
+    That is the least of the free memory of the machine, the rest of the limit of each control group (a container, a
+    job), and the rest of the limit on address space. The system's file cache is released on demand, so it counts as
+    free.
     """
     return min([int(psutil.virtual_memory().available), *_left_by_groups(), *_left_of_addresses()])
 
 
 def _left_by_groups() -> Iterator[int]:
-    """Yield what each control group around this process leaves of its limit, in both versions of such groups."""
+    """Yield the rest of the limit of each control group around this process, for both versions of control groups."""
     try:
         lines = _OWN.read_text().splitlines()
     except OSError:
@@ -37,7 +37,7 @@ def _left_by_groups() -> Iterator[int]:
         if controllers and "memory" not in controllers.split(","):
             continue
         root, names = (_CGROUPS / "memory", _V1) if controllers else (_CGROUPS, _V2)
-        # In a container the path may be that of the host, which is not there; the root then is its own group.
+        # In a container the path may be the host's, which does not exist there; the root is then the container's group.
         folder = root / path.lstrip("/")
         for group in (folder, *folder.parents):
             left = _left_by(group, *names)
@@ -51,7 +51,7 @@ def _left_by(group: Path, limit: str, used: str, cached: tuple[str, ...]) -> int
     try:
         most, taken = int((group / limit).read_text()), int((group / used).read_text())
         stats = dict(line.split() for line in (group / "memory.stat").read_text().splitlines())
-    except (OSError, ValueError):  # no such group, or no limit, which is written "max"
+    except (OSError, ValueError):  # no such group, or no limit: the file says "max"
         return None
     return max(0, most - taken + sum(int(stats.get(name, 0)) for name in cached))
 
@@ -70,9 +70,9 @@ def require(n_bytes: int, what: str) -> None:
 
 
 def peak() -> int:
-    """Return the most bytes this process has held at a time, or 0 where the system does not say."""
+    """Return the peak memory of this process in bytes, or 0 if the system does not report it."""
     try:
-        # Not from getrusage: that counts what the parent held when this process was started.
+        # Not from getrusage: it counts the memory of the parent when this process was started.
         lines = Path("/proc/self/status").read_text().splitlines()
         return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM:"))
     except (OSError, StopIteration, ValueError):

@@ -14,7 +14,7 @@ from percolab.ground.validation import check_integer
 
 Task = tuple[Callable[..., Any], tuple[Any, ...]]
 
-#: Tasks in flight per thread before the producer is held back: enough to keep all busy, few enough to bound memory.
+#: Tasks in flight per thread before the producer waits: enough to keep all threads busy, few enough to bound memory.
 WAITING_PER_THREAD = 4
 
 
@@ -26,12 +26,12 @@ def thread_count(threads: int | None) -> int:
 
 
 def ranges(n: int, step: int) -> list[tuple[int, int]]:
-    """Cut 0 … n - 1 into runs of this many, the last perhaps shorter: the first of each, and the one after its last."""
+    """Cut 0 … n - 1 into ranges of length `step`, the last perhaps shorter: each as its start and its end, excluded."""
     return [(lo, min(lo + step, n)) for lo in range(0, n, step)]
 
 
 def counter(progress: Progress, stage: str, marks: list[int]) -> Callable[[], None]:
-    """Return a callback that says the next mark of a stage each time it is called."""
+    """Return a callback that reports the next mark of a stage each time it is called."""
     remaining = iter(marks)
     return lambda: progress(stage, next(remaining), marks[-1])
 
@@ -42,7 +42,7 @@ def _pool(threads: int) -> ThreadPoolExecutor:
     return ThreadPoolExecutor(threads, "percolab")
 
 
-os.register_at_fork(after_in_child=_pool.cache_clear)  # a child process has no threads but its first
+os.register_at_fork(after_in_child=_pool.cache_clear)  # a forked child has only its main thread
 
 
 def run(tasks: Iterable[Task], threads: int, done: Callable[[], None] | None = None) -> None:
@@ -61,7 +61,7 @@ def run(tasks: Iterable[Task], threads: int, done: Callable[[], None] | None = N
     waiting: deque[tuple[Future[Any], Task]] = deque()
 
     def settle() -> None:
-        """Wait for the oldest task; meanwhile this thread takes back tasks that have not started, and does them."""
+        """Wait for the oldest task; until it is done, this thread runs tasks that have not started."""
         while not waiting[0][0].done():
             mine = next((task for future, task in waiting if not future.cancelled() and future.cancel()), None)
             if mine is None:

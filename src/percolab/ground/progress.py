@@ -28,10 +28,10 @@ def silent(stage: str, done: int, total: int) -> None:
 
 @contextmanager
 def bar(*, visible: bool = True, label: str = "starting") -> Iterator[Display]:
-    """Show how far work is, on standard error, and yield the function that moves it on.
+    """Show the progress of work on standard error, and yield the function that reports progress.
 
     A terminal or a notebook gets a bar for each stage. Anything else, such as a log file, gets a plain line every ten
-    seconds. Until the first stage begins, and for work that has none, `label` is shown with the time that has passed.
+    seconds. Until the first stage begins, and for work without stages, `label` is shown with the time that has passed.
     """
     from rich.console import Console
 
@@ -47,7 +47,7 @@ def bar(*, visible: bool = True, label: str = "starting") -> Iterator[Display]:
 
 @contextmanager
 def shown(progress: bool | Progress) -> Iterator[Progress]:
-    """Yield what to call for an argument `progress`: a bar for True, nothing for False, or the function given."""
+    """Yield the function for an argument `progress`: a bar for True, a silent one for False, or the function given."""
     if progress is True:
         with bar() as display:
             yield display
@@ -67,10 +67,10 @@ def clock(seconds: float) -> str:
 
 
 class _Stage:
-    """How far a stage is, how long it took so far, and how long the rest will take.
+    """The progress of a stage, the time it has taken, and the time that the rest will take.
 
-    The speed is that of all that was done, so time left neither starts anew when another round of the stage begins nor
-    when the work comes back to it.
+    The speed is the average over all rounds of the stage, so the estimate of the time left does not start again when
+    another round begins or when the work returns to the stage.
     """
 
     def __init__(self, name: str, done: int = 0, total: int = 0) -> None:
@@ -88,12 +88,12 @@ class _Stage:
         self.done, self.total = done, total
 
     def resume(self) -> None:
-        """Leave out the time that other stages took."""
+        """Exclude the time that other stages took."""
         self._moved_at = time.monotonic()
 
     @property
     def share(self) -> float:
-        """The share that is done."""
+        """Share of the stage that is done."""
         return self.done / self.total if self.total > 0 else 0.0
 
     def details(self) -> str:
@@ -109,9 +109,9 @@ class _Stage:
 
 
 class Display:
-    """A `Progress` of several stages, with words beside them; the last one that moved is the current one.
+    """A `Progress` of several stages, with notes beside them; the stage that moved last is the current one.
 
-    What shows it reads it now and then; this one alone shows nothing.
+    This class only keeps the state: a terminal, a notebook or a log reads it from time to time and displays it.
     """
 
     def __init__(self, label: str = "starting") -> None:
@@ -136,7 +136,7 @@ class Display:
                 self.current.note = text
 
     def say(self, text: str) -> None:
-        """Show a line of its own."""
+        """Show a separate line."""
         with self.lock:
             self.said.append(text)
 
@@ -147,14 +147,14 @@ class Display:
             return f"{stage.name}{f' {stage.share:.0%}' if stage.total > 0 else ''}, {stage.details()}"
 
     def stages(self) -> list[_Stage]:
-        """Return the stages that have begun, or that of the label."""
+        """Return the stages that have begun, or else one stage with the label."""
         with self.lock:
             return list(self._stages.values()) or [self.current]
 
 
 @contextmanager
 def _repeated(seconds: float, show: Callable[[], None]) -> Iterator[None]:
-    """Call `show` now and then from a thread of its own, so also while the work does not report."""
+    """Call `show` every few seconds from a separate thread, so that it also runs while the work does not report."""
     ended = Event()
 
     def repeat() -> None:

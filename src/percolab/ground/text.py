@@ -1,4 +1,4 @@
-"""Text for a terminal, one line with nothing in it that a terminal would obey; and small tables for notebooks."""
+"""Text for a terminal: one line without control characters; and small tables for notebooks."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ import unicodedata
 from collections.abc import Mapping
 from html import escape
 
-#: Unicode categories of what steers a terminal, hides or turns text round, or cannot be encoded.
+#: Unicode categories of characters that control a terminal, hide or reverse text, or cannot be encoded.
 _OBEYED = frozenset(("Cc", "Cf", "Co", "Cs", "Zl", "Zp"))
 
 LONGEST = 1000  #: Characters of one line; an exception may quote a whole file.
 
 
 def printable(text: str) -> str:
-    r"""Return text with every character that is not for reading written as an escape, as ``\x1b``."""
+    r"""Return text with every unprintable character written as an escape, such as ``\x1b``."""
     if text.isascii() and text.isprintable():
         return text
     return "".join(ascii(letter)[1:-1] if unicodedata.category(letter) in _OBEYED else letter for letter in text)
@@ -26,7 +26,7 @@ def shown(value: object) -> str:
 
 
 def one_line(said: BaseException | str) -> str:
-    """Return what an exception or a text says, in one line that is safe to print and not endless."""
+    """Return the message of an exception, or a text, as one line that is safe to print and of bounded length."""
     line = printable(" ".join(str(said).split())) or type(said).__name__
     return line if len(line) <= LONGEST else f"{line[:LONGEST]}…"
 
@@ -38,7 +38,7 @@ def paragraphs(text: str | None) -> list[str]:
 
 # ---------------------------------------------------------------------- for notebooks
 #
-# What notebooks show of an object: a small table, in the notebook's own style.
+# How notebooks show an object: as a small table, in the notebook's own style.
 
 
 def table(title: str, lines: Mapping[str, object]) -> str:
@@ -56,5 +56,5 @@ def _text(value: object) -> str:
 
 
 def counted(number: int, noun: str) -> str:
-    """Return a number with its noun, in the plural where there is not one."""
+    """Return a number with its noun, in the plural unless the number is one."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"

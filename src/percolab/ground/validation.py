@@ -1,4 +1,4 @@
-"""What users pass in, checked once, at the edge: each refusal names the field, the rule and the value."""
+"""Checks of user input, made once, at the edge: each error names the field, the rule and the value."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ ELSEWHERE = {"random_state": "seed", "n_samples": "n_points", "n_features": "dim
 
 
 def check_keywords(owner: str, given: Iterable[str], known: Collection[str]) -> None:
-    """Raise, in one line with the nearest known keyword, if a keyword is none of those that `owner` takes."""
+    """Raise, in one line with the nearest known keyword, if `owner` does not take a keyword."""
     for name in given:
         if name not in known:
             meant = [word for word in known if word == ELSEWHERE.get(name)] or get_close_matches(name, known, 1)
@@ -82,7 +82,7 @@ def check_keywords(owner: str, given: Iterable[str], known: Collection[str]) -> 
 
 
 def check_numbers(name: str, values: NDArray[Any]) -> NDArray[Any]:
-    """Return an array of booleans, integers or real numbers, as this machine writes them, or say what is wrong."""
+    """Return an array of booleans, integers or real numbers in native byte order, or say what is wrong with it."""
     if values.dtype.kind not in "biuf":
         raise ValueError(f"{name} must be numbers, got {values.dtype}")
     return values if values.dtype.isnative else values.astype(values.dtype.newbyteorder("="))
@@ -113,7 +113,7 @@ def fill(instance: Any, **fields: Any) -> None:
 
 
 def plain(value: Any) -> Any:
-    """Return a field as plain values, ready for JSON: tuples as lists, and what has a `to_dict` as that says."""
+    """Return a field as plain values, ready for JSON: tuples as lists, and objects with a `to_dict` by that method."""
     if hasattr(value, "to_dict"):
         return value.to_dict()
     return [plain(part) for part in value] if isinstance(value, tuple) else value

@@ -11,14 +11,14 @@ from typing import Any
 
 __version__ = "0.1.0"
 
-PACKAGES = ("numpy", "numba")  #: What decides about the numbers of a dataset.
+PACKAGES = ("numpy", "numba")  #: The packages that can affect the numbers of a dataset.
 
 
 def provenance(packages: Iterable[str] = PACKAGES, **facts: Any) -> dict[str, Any]:
     """Return what made a result: versions, platform and time, with `facts` about the work after percolab's version.
 
-    Datasets, training runs and reproductions are all described by this. The time is SOURCE_DATE_EPOCH, in seconds,
-    where that is set.
+    Datasets, training runs and reproductions all keep this record. The time is SOURCE_DATE_EPOCH, in seconds, if that
+    is set.
 
     Parameters
     ----------

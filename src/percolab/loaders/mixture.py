@@ -16,18 +16,18 @@ from numpy.typing import NDArray
 from percolab.ground.compiled import kernel
 
 Batch = tuple[NDArray[Any], ...]  #: The same rows of several columns.
-#: Batches one after another. The consumer closes the generator, so that its threads end at once.
+#: A generator of batches. The consumer closes it, so that its threads end at once.
 Batches = Generator[Batch, None, None]
 Room = Callable[[int], Batch]  #: Returns memory for a number of rows of every column. Several threads call it.
 
-READERS = 4  #: Parts that are read, or put together, at the same time, ahead of their use.
+READERS = 4  #: Parts that are read, or assembled, at the same time, ahead of their use.
 
 
 # ---------------------------------------------------------------------- ahead of their use
 
 
 def ahead(calls: Iterable[Callable[[], Batch]], readers: int | None = None) -> Batches:
-    """Yield the results of calls in turn, while threads work on the next ones. Closing it ends the threads."""
+    """Yield the results of calls in order, while threads work on the next calls. Closing the generator ends them."""
     readers = readers or READERS
     threads = ThreadPoolExecutor(readers, thread_name_prefix="percolab-read")
     pending: deque[Future[Batch]] = deque()
@@ -43,7 +43,7 @@ def ahead(calls: Iterable[Callable[[], Batch]], readers: int | None = None) -> B
 
 
 def worked_ahead(parts: Batches) -> Batches:
-    """Yield parts in turn, while another thread works on the next one. Closing the generator ends that thread."""
+    """Yield parts in order, while another thread works on the next one. Closing the generator ends that thread."""
     worked = ahead(repeat(partial(next, parts, ())), readers=1)
     with closing(parts), closing(worked):  # the thread ends first: a generator cannot be closed while it runs
         yield from takewhile(len, worked)
@@ -55,10 +55,10 @@ def worked_ahead(parts: Batches) -> Batches:
 def mixed(
     parts: Batches, pool: Batch, random: np.random.Generator, room: Room | None = None, *, inside: int = 0
 ) -> Batches:
-    """Mix rows through a pool, which holds the first `inside` of them already.
+    """Mix rows through a pool, which already holds the first `inside` rows.
 
-    Every part has at most as many rows as the pool, and its memory is used for what leaves. What leaves last, when no
-    part comes any more, is put into memory that `room` gives.
+    Every part has at most as many rows as the pool, and its memory is reused for the rows that leave. The rows that
+    leave after the last part are put into memory that `room` gives.
     """
     buffer_rows = len(pool[0])
     filled = most = 0
@@ -84,13 +84,13 @@ def taken(whole: Batch, rows: NDArray[np.int64], room: Room | None = None) -> Ba
     """Return some rows of a batch, in memory that is given or new."""
     out = room(rows.size) if room else tuple(np.empty((rows.size, *c.shape[1:]), c.dtype) for c in whole)
     for column, values in zip(whole, out, strict=True):
-        column.take(rows, axis=0, out=values, mode="clip")  # other modes copy once more
+        column.take(rows, axis=0, out=values, mode="clip")  # other modes make another copy
     return out
 
 
 @kernel
 def _swap(pool, leaving, part):
-    """Exchange rows of the pool with those of a part: one pass over memory, and none to allocate."""
+    """Exchange rows of the pool with the rows of a part: one pass over memory, without an allocation."""
     for i in range(leaving.size):
         inside, outside = pool[leaving[i]], part[i]
         for j in range(inside.size):
@@ -101,7 +101,7 @@ def _swap(pool, leaving, part):
 
 
 def cut(parts: Batches, sizes: Iterable[int], room: Room | None = None) -> Batches:
-    """Yield batches of the given sizes: views, or copies in memory that is given or new where they cross parts."""
+    """Yield batches of the given sizes: views, or, where they cross parts, copies in memory that is given or new."""
     part: Batch = ()
     at = end = 0
     with closing(parts):

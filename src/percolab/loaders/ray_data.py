@@ -1,4 +1,4 @@
-"""A store as Ray Data sees it. Imported only through `percolab.exports.to_ray`, which needs ray."""
+"""A store as a Ray Data source. Imported only through `percolab.exports.to_ray`, which needs ray."""
 
 from __future__ import annotations
 
@@ -19,23 +19,23 @@ from percolab.store.locations import Location
 
 
 class PercolabSource(Datasource):
-    """The points of a store, for ``ray.data.read_datasource``: a row per point, X as a tensor column.
+    """The points of a store, for ``ray.data.read_datasource``: one row per point, X as a tensor column.
 
-    Each read task reads some blocks, each of them once, on the machine it runs on; the driver reads metadata alone.
+    Each read task reads some blocks, each of them once, on the machine it runs on; the driver reads only metadata.
 
     Parameters
     ----------
     path
-        Where the store is, for every machine of the cluster.
+        Location of the store, which every machine of the cluster must reach.
     columns
-        Columns of the table, of X, y, point_z and point_id. Floats are float32.
+        Columns of the table, out of X, y, point_z and point_id. Floats are float32.
     shuffle
-        Deal the blocks to the tasks in an order drawn from (seed, epoch), and mix the rows of each task.
+        Assign the blocks to the tasks in an order drawn from (seed, epoch), and mix the rows of each task.
         Ray's own ``random_shuffle``, or ``local_shuffle_buffer_size`` of its iterators, mixes rows of several tasks.
     seed, epoch
-        What the order is drawn from.
+        Seed and epoch that the order is drawn from.
     buffer_rows
-        Rows that a task mixes at a time; None takes as many as fit in 256 MiB. At least those of a block.
+        Rows that a task mixes at a time; None takes as many as fit in 256 MiB. At least the rows of a block.
     """
 
     def __init__(
@@ -86,7 +86,7 @@ class PercolabSource(Datasource):
 def _read(columns: streams.Columns, blocks: Any, pool: int, key: tuple[int, int, int]) -> Iterator[Block]:
     """Read blocks as tables, in this order, or with their rows mixed if there is a pool.
 
-    Tables have the size that Ray wants, so that it does not put them together itself, which would take another copy.
+    Tables have the size that Ray wants, so that Ray does not combine them itself, which would take another copy.
     """
     ranges = streams.row_ranges(blocks, columns, 0, columns.n_points)
     rows = sum(stop - start for start, stop in ranges)

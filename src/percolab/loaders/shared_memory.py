@@ -1,12 +1,12 @@
-"""Batches from a torch worker to its parent without a copy: in memory that both see, used again and again.
+"""Batches from a torch worker to its parent without a copy, in shared memory that is reused.
 
 Torch itself makes new shared memory for every tensor that a worker sends, copies the tensor there, and maps it on the
-other side; that takes longer than reading the rows. Here a worker reads straight into slots of one memory, and what it
-sends says where a tensor lies. The parent maps that memory once. A slot is used again when the worker is done with it
-and the parent has dropped every tensor in it; if none is free, because the parent keeps batches, rows go to memory of
-their own, which torch sends in its way.
+other side; that takes longer than reading the rows. Here a worker reads straight into slots of one shared memory, and
+sends only the place of each tensor. The parent maps that memory once. A slot is reused when the worker is done with it
+and the parent has dropped every tensor in it. If no slot is free, because the parent keeps batches, rows go to
+separate memory, which torch sends in its usual way.
 
-The memory has no name, so nothing is left of it when the last process that maps it has ended, in whatever way.
+The memory has no name, so nothing is left of it when the last process that maps it has ended, however it ended.
 """
 
 from __future__ import annotations
@@ -28,19 +28,19 @@ from torch.multiprocessing.reductions import reduce_tensor
 
 from percolab.loaders.mixture import Batch, Room
 
-ALIGNED = 64  #: Bytes that columns in a slot start at multiples of.
+ALIGNED = 64  #: Columns in a slot start at multiples of this many bytes.
 _COUNTER = np.dtype(np.int64)
 
 
 class Slots:
     """Memory in slots, each for some rows of every column, that another process can see.
 
-    Keep it for as long as something sent may not have arrived: its receiver opens the memory then.
+    Keep the object as long as something sent may not have arrived: the receiver opens the memory on arrival.
 
     Parameters
     ----------
     room
-        Gives memory that is not shared; what it gives tells the types and shapes of rows.
+        Gives memory that is not shared; its result determines the types and shapes of rows.
     slot_rows
         Rows of a slot.
     n_slots
@@ -60,16 +60,16 @@ class Slots:
         self._memory = mmap.mmap(self.file, size)
         weakref.finalize(self, os.close, self.file)
         self._starts = [head + k * self._offsets[-1] for k in range(n_slots)]
-        #: tensors of each slot that the other process has had and dropped; it alone writes here
+        #: how many tensors of each slot the other process has received and dropped; only that process writes here
         self._dropped = np.frombuffer(self._memory, _COUNTER, n_slots)
         self._sent = [0] * n_slots
         self._free = list(range(n_slots))
-        #: slots that this process is done with; a collector adds to it, at any time and in any thread
+        #: slots that this process is done with; the garbage collector adds to it, at any time and in any thread
         self._done: deque[int] = deque()
         self._lock = threading.Lock()
 
     def room(self, n_rows: int) -> Batch:
-        """Return memory for `n_rows` rows: in a slot if one is free."""
+        """Return memory for `n_rows` rows, in a slot if one is free."""
         slot = self._take() if n_rows <= self._slot_rows else None
         if slot is None:
             return self._room(n_rows)
@@ -113,7 +113,7 @@ class Place:
         self._tensor = tensor
 
     def is_of(self, tensor: torch.Tensor) -> bool:
-        """Return whether a tensor is still the one that was put here: its owner may have changed it."""
+        """Return whether a tensor is still the one at this place: its owner may have changed it."""
         ours = self._tensor
         return (
             tensor.data_ptr() == ours.data_ptr()
@@ -124,7 +124,7 @@ class Place:
         )
 
     def send(self) -> tuple[Callable[..., torch.Tensor], tuple[Any, ...]]:
-        """Return what makes the tensor in the process that receives it."""
+        """Return the function and arguments that rebuild the tensor in the receiving process."""
         self._slots.sending(self._slot)
         file, array = self._slots.file, self._tensor.numpy()
         place = self._slot, self._offset, array.shape, array.dtype.str
@@ -132,13 +132,13 @@ class Place:
 
 
 class SharedTensor(torch.Tensor):
-    """A tensor that is sent to the parent by its place. What is computed from it is a plain tensor."""
+    """A tensor that is sent to the parent by its place. Results computed from it are plain tensors."""
 
     place: Place
     __torch_function__ = torch._C._disabled_torch_function_impl  # type: ignore[assignment]
 
     def __reduce_ex__(self, protocol: Any) -> Any:
-        return self.as_subclass(torch.Tensor).__reduce_ex__(protocol)  # to a file, say
+        return self.as_subclass(torch.Tensor).__reduce_ex__(protocol)  # for example to a file
 
 
 def _send(tensor: SharedTensor) -> Any:
@@ -147,13 +147,13 @@ def _send(tensor: SharedTensor) -> Any:
     return reduce_tensor(tensor.detach().as_subclass(torch.Tensor).requires_grad_(tensor.requires_grad))
 
 
-ForkingPickler.register(SharedTensor, _send)  # which pickles what goes to another process
+ForkingPickler.register(SharedTensor, _send)  # it pickles objects that go to another process
 
 
 # ---------------------------------------------------------------------- in the process that receives
 
 
-#: Memories of other processes, by process, descriptor and inode, which tells one from an earlier one of that number.
+#: Memories of other processes, by process, descriptor and inode; the inode distinguishes reused descriptors.
 _MAPPED: dict[tuple[int, int, int], mmap.mmap] = {}
 
 
@@ -170,7 +170,7 @@ def _attached(
 
 
 def _map(pid: int, file: int, inode: int) -> mmap.mmap:
-    """Map the memory of another process, and let go of those whose processes have ended."""
+    """Map the memory of another process, and release the memories of processes that have ended."""
     opened = os.open(f"/proc/{pid}/fd/{file}", os.O_RDWR)
     try:
         memory = mmap.mmap(opened, os.fstat(opened).st_size)
@@ -182,17 +182,17 @@ def _map(pid: int, file: int, inode: int) -> mmap.mmap:
 
 
 def _drop(memory: mmap.mmap, slot: int, receiver: int) -> None:
-    """Count a tensor that is dropped, unless by a process that was forked from the one that has it."""
+    """Count a dropped tensor, unless it is dropped by a fork of the process that received it."""
     if os.getpid() == receiver:
         np.frombuffer(memory, _COUNTER, slot + 1)[slot] += 1
         _forget_ended()
 
 
 def _forget_ended() -> None:
-    """Let go of the memory of processes that have ended; tensors in it keep what they need."""
+    """Release the memory of processes that have ended; tensors in it keep the memory they need."""
     for key in tuple(_MAPPED):
         if not os.path.exists(f"/proc/{key[0]}"):
-            _MAPPED.pop(key, None)  # another thread may have been here
+            _MAPPED.pop(key, None)  # another thread may have removed it already
 
 
 def slots_for(room: Room, slot_rows: int, n_slots: int) -> Slots | None:

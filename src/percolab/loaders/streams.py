@@ -1,17 +1,19 @@
-"""Batches: from a store larger than memory, in random order; or of documents that are made as they are used.
+"""Batches: from a store larger than memory, in random order; or of documents that are made on the fly.
 
 Rows of a store are in leaf order, so neighbours are relatives and a batch must not be a run of rows. An epoch reads
 every block once, in an order drawn from (seed, epoch), and mixes its rows through a pool of `buffer_rows` rows: each
-block that is read takes the room of as many rows, drawn at random, which leave in random order.
+block that is read replaces as many rows of the pool, drawn at random, which leave in random order.
 
-How far that is from a uniform permutation: if all rows of a reader fit in the pool, it is one. Otherwise a row leaves
-after a wait of geometric law, in mean the time of reading `buffer_rows` rows. So rows of one block come within a few
-`buffer_rows` of each other. Two rows of a batch are of one block with probability 1 / (2B - 1), and 1 / B at the start,
-where B is the number of blocks that fit in the pool; in a uniform permutation it is one over the number of blocks.
+If all rows of a reader fit in the pool, the order is a uniform permutation. Otherwise a row leaves after a wait with a
+geometric law, whose mean is the time of reading `buffer_rows` rows. So rows of one block come within a few
+`buffer_rows` of each other. Two rows of a batch are from one block with probability 1 / (2B - 1), and 1 / B at the
+start, where B is the number of blocks that fit in the pool; in a uniform permutation the probability is one over the
+number of all blocks.
 
-A chunk of y holds the rows of several blocks of X. So that it is read about once, the order of blocks is drawn for
-OPEN_ROWS rows at a time: whole chunks of y, themselves in random order, which stay in memory meanwhile. The order of
-the blocks is uniform for a store of up to OPEN_ROWS rows; in a larger one, blocks that lie far apart still meet.
+A chunk of y holds the rows of several blocks of X. To read each chunk about once, the order of blocks is drawn for
+OPEN_ROWS rows at a time: whole chunks of y, in random order, which stay in memory while their blocks are read. The
+order of the blocks is uniform for a store of up to OPEN_ROWS rows; in a larger store, blocks that lie far apart can
+still meet in a batch.
 """
 
 from __future__ import annotations
@@ -34,9 +36,9 @@ from percolab.store import finished
 from percolab.store.locations import Location, absolute
 from percolab.store.stored_array import StoredArray
 
-Range = tuple[int, int]  #: The first row and the one after the last.
-BUFFER_BYTES = 1 << 28  #: Size that a pool has unless `buffer_rows` says otherwise.
-#: Rows among which the order of blocks is drawn at a time; of them, all columns but X are in memory.
+Range = tuple[int, int]  #: The first row and the row after the last.
+BUFFER_BYTES = 1 << 28  #: Size of a pool unless `buffer_rows` is given.
+#: Rows among which the order of blocks is drawn at a time; all their columns but X are in memory.
 OPEN_ROWS = 1 << 23
 
 
@@ -44,7 +46,7 @@ OPEN_ROWS = 1 << 23
 
 
 class Columns:
-    """Columns of the points of a store, floats as float32. Opening reads metadata alone.
+    """Columns of the points of a store, floats as float32. Opening reads only metadata.
 
     Parameters
     ----------
@@ -53,7 +55,7 @@ class Columns:
     names
         The columns.
     identity
-        That of the store, if it is known already; another store is refused.
+        The identity of the store, if it is known already; another store is refused.
     """
 
     def __init__(self, path: Location, names: Sequence[str], identity: str | None = None) -> None:
@@ -63,14 +65,14 @@ class Columns:
         self._arrays, self.identity = store.columns(names), store.identity
         arrays = self._arrays.values()
         self.n_points = len(next(iter(arrays)))
-        #: rows that are read at once: those of the smallest chunk
+        #: rows that are read at once: the rows of the smallest chunk
         self.block_rows = min(array.block_rows for array in arrays)
         self.chunk_rows = max(array.block_rows for array in arrays)  #: rows of the largest chunk
         self.row_bytes = sum(_type(array).itemsize * array.size for array in arrays) // max(1, self.n_points)
         self._chunk = lru_cache(len(names) * _open_chunks(self.chunk_rows))(partial(_read_chunk, self._arrays))
 
     def __reduce__(self) -> tuple[type[Columns], tuple[str, tuple[str, ...], str]]:
-        return Columns, (self.path, self.names, self.identity)  # opened again where it arrives
+        return Columns, (self.path, self.names, self.identity)  # opened again where it is unpickled
 
     @property
     def n_blocks(self) -> int:
@@ -82,7 +84,7 @@ class Columns:
         return tuple(np.empty((n_rows, *array.shape[1:]), _type(array)) for array in self._arrays.values())
 
     def read(self, start: int, stop: int, room: Room | None = None) -> Batch:
-        """Return the rows from `start` to `stop`, which are of one block, in memory that is given or new."""
+        """Return the rows from `start` to `stop`, which lie in one block, in memory that is given or new."""
         batch = (room or self.room)(stop - start)
         for name, out in zip(self._arrays, batch, strict=True):
             self._read(name, start, out)
@@ -119,12 +121,12 @@ def _type(array: StoredArray) -> np.dtype[Any]:
 
 
 def read_ahead(columns: Columns, ranges: Iterable[Range], rooms: Iterable[Room | None] = repeat(None)) -> Batches:
-    """Yield ranges of rows in turn, each in memory of its own room, while the next ones are being read."""
+    """Yield ranges of rows in order, each in memory from its room, while the next ones are being read."""
     return ahead(partial(columns.read, *rows, room) for rows, room in zip(ranges, rooms, strict=False))
 
 
 def read_together(columns: Columns, ranges: Sequence[Range]) -> Batch:
-    """Return ranges of rows, each of one block, one after another in one piece of memory."""
+    """Return ranges of rows, each in one block, one after another in one piece of memory."""
     ends = _ends(ranges)
     whole = columns.room(ends[-1] if ends else 0)
     deque(read_ahead(columns, ranges, (_part(whole, end) for end in ends)), maxlen=0)
@@ -132,7 +134,7 @@ def read_together(columns: Columns, ranges: Sequence[Range]) -> Batch:
 
 
 def _ends(ranges: Sequence[Range]) -> list[int]:
-    """Return how many rows there are in ranges up to the end of each."""
+    """Return the cumulative number of rows at the end of each range."""
     return np.cumsum([stop - start for start, stop in ranges], dtype=np.int64).tolist()
 
 
@@ -145,12 +147,12 @@ def _part(whole: Batch, end: int) -> Room:
 
 
 def generator(seed: int, *key: int) -> np.random.Generator:
-    """Return the random numbers of a seed and a key."""
+    """Return the random generator of a seed and a key."""
     return np.random.default_rng(np.random.SeedSequence(seed, spawn_key=key))
 
 
 def block_order(columns: Columns, random: np.random.Generator) -> NDArray[np.int64]:
-    """Draw an order of the blocks, in which those of OPEN_ROWS rows come before all others, and so on."""
+    """Draw an order of the blocks in which the blocks of one group of OPEN_ROWS rows come before the next group."""
     together = -(-columns.chunk_rows // columns.block_rows)
     chunks = random.permutation(-(-columns.n_blocks // together))
     step = _open_chunks(columns.chunk_rows)
@@ -174,7 +176,7 @@ def row_ranges(order: NDArray[np.int64], columns: Columns, lo: int, hi: int) -> 
 def read_mixed(
     columns: Columns, ranges: Sequence[Range], buffer_rows: int, random: np.random.Generator, room: Room | None = None
 ) -> Batches:
-    """Yield ranges of rows, mixed through a pool of `buffer_rows` rows. The first ones are read straight into it."""
+    """Yield ranges of rows, mixed through a pool of `buffer_rows` rows. The first ranges are read into the pool."""
     ends = [end for end in _ends(ranges) if end <= buffer_rows]
     pool = columns.room(buffer_rows)
     parts = read_ahead(columns, ranges, chain((_part(pool, end) for end in ends), repeat(room)))
@@ -186,7 +188,7 @@ def read_mixed(
 
 @dataclass(frozen=True)
 class Share:
-    """The part of an epoch that one reader has: one worker of one rank."""
+    """The part of an epoch that belongs to one reader: one worker of one rank."""
 
     rank: int = 0
     world_size: int = 1
@@ -203,11 +205,11 @@ class Share:
 class Stream:
     """Batches of a store as tuples of NumPy arrays, in random order, every row once per epoch.
 
-    It holds no open file, so it goes to other processes as it is. The batches are the same for the same store, options,
-    epoch and `Share`, and version of NumPy.
+    It holds no open file, so it can be sent to other processes. The batches are the same for the same store, options,
+    epoch, `Share` and version of NumPy.
 
-    Every rank has the same number of batches, `n_batches`, for any number of workers. All have `batch_size` rows but
-    the last of a rank; where the rows of a rank end one short of a last batch, it takes a row from the one before.
+    Every rank has the same number of batches, `n_batches`, for any number of workers. All have `batch_size` rows except
+    the last of a rank; where no row is left for the last batch of a rank, it takes a row from the batch before.
 
     Parameters
     ----------
@@ -216,16 +218,16 @@ class Stream:
     batch_size
         Rows of a batch.
     columns
-        What a batch holds, of X, y, point_z and point_id. Floats are float32.
+        The columns of a batch, out of X, y, point_z and point_id. Floats are float32.
     shuffle
-        False gives the rows in their order, the first to the first rank and worker.
+        False gives the rows in order, the first rows to the first rank and worker.
     seed
-        What the order is drawn from, with the epoch.
+        Seed of the order, together with the epoch.
     buffer_rows
-        Rows that are mixed at a time, in each reader; None takes as many as fit in 256 MiB. At least those of a block.
+        Rows mixed at a time in each reader; None takes as many as fit in 256 MiB. At least the rows of a block.
     drop_last
-        Give full batches alone, and as many to every rank: up to `batch_size` rows per rank are left out, those that
-        come last in the order of the epoch.
+        Give only full batches, equally many to every rank: up to `batch_size` rows per rank are left out, the last ones
+        in the order of the epoch.
     """
 
     def __init__(
@@ -263,7 +265,7 @@ class Stream:
         return count
 
     def batches(self, epoch: int = 0, share: Share = Share(), room: Room | None = None) -> Batches:
-        """Yield the batches of an epoch that are in a share, in memory that is given or new. Close it to end early."""
+        """Yield the batches of a share of an epoch, in memory that is given or new. Close the generator to stop."""
         key = check_integer("epoch", epoch, 0)
         lo, hi, sizes = self._extent(share)
         columns = Columns(self.path, self.columns, self.identity)
@@ -276,7 +278,7 @@ class Stream:
         return cut(worked_ahead(parts), sizes, room)
 
     def parts(self) -> tuple[Room, int, int]:
-        """Return what gives memory for parts and batches, the most rows of one, and how many there are at a time."""
+        """Return a function that allocates parts and batches, their most rows, and how many are alive at a time."""
         columns = Columns(self.path, self.columns, self.identity)
         return columns.room, max(columns.block_rows, self.batch_size), READERS + 8
 
@@ -289,7 +291,7 @@ class Stream:
             begin, end = (self.n_points * rank // share.world_size for rank in (share.rank, share.rank + 1))
         first, last = (count * worker // share.n_workers for worker in (share.worker, share.worker + 1))
         batch = np.arange(first, last + 1)
-        # Every batch from here on keeps at least one row.
+        # Each of the following batches keeps at least one row.
         edges = begin + np.minimum(batch * self.batch_size, end - begin - (count - batch))
         return int(edges[0]), int(edges[-1]), np.diff(edges).tolist()
 
@@ -307,24 +309,24 @@ def pool_rows(columns: Columns, buffer_rows: int | None) -> int:
 
 
 def as_range(documents: Corpus | DocumentRange) -> DocumentRange:
-    """Return a range of documents; a corpus stands for all that are not held out."""
+    """Return a range of documents; a corpus means all its documents that are not held out."""
     return DocumentRange(documents, 0, HELD_OUT) if isinstance(documents, Corpus) else documents
 
 
 class DocumentStream:
-    """Batches of documents as tuples of NumPy arrays, in the order of their numbers: they are independent as they are.
+    """Batches of documents as tuples of NumPy arrays, in the order of their numbers, since documents are independent.
 
     Batch b of a rank is the same for any number of workers: ranks take turns with batches of `batch_size` documents.
 
     Parameters
     ----------
     documents
-        A `DocumentRange`; or a `Corpus`, whose documents below 2^40 do not end in practice.
+        A `DocumentRange`; or a `Corpus`, which means all its documents below 2^40.
     batch_size
-        Documents of a batch. What is left at the end of a range, less than a batch for each rank, is left out.
+        Documents of a batch. The documents at the end of a range that do not fill one batch for each rank are left out.
     columns
-        What a batch holds, of tokens, context, lexicon, renewed, floor, believed and believed_lexicon. Floats are
-        float32.
+        The columns of a batch, out of tokens, context, lexicon, renewed, floor, believed and believed_lexicon. Floats
+        are float32.
     """
 
     def __init__(
@@ -340,11 +342,11 @@ class DocumentStream:
         return len(self.documents) // (world_size * self.batch_size)
 
     def batches(self, epoch: int = 0, share: Share = Share(), room: Room | None = None) -> Batches:
-        """Yield the batches in a share, made ahead of their use; every epoch has the same. Close it to end early."""
+        """Yield the batches of a share, made ahead of use, the same in every epoch. Close the generator to stop."""
         return ahead(partial(self._make, lo, room) for lo in self._starts(share))
 
     def parts(self) -> tuple[Room, int, int]:
-        """Return what gives memory for batches, their most rows, and how many are there at a time."""
+        """Return a function that allocates batches, their most rows, and how many are alive at a time."""
         return self._room, self.batch_size, READERS + 8
 
     def _starts(self, share: Share) -> Iterator[int]:
@@ -361,7 +363,7 @@ class DocumentStream:
 
     def _make(self, lo: int, room: Room | None) -> Batch:
         batch = (room or self._room)(self.batch_size)
-        made = self.documents.part(lo, lo + self.batch_size).columns(self.columns, 1)
-        for out, column in zip(batch, made.values(), strict=True):
+        columns = self.documents.part(lo, lo + self.batch_size).columns(self.columns, 1)
+        for out, column in zip(batch, columns.values(), strict=True):
             out[:] = column
         return batch

@@ -1,4 +1,4 @@
-"""A dataset as torch sees it. Imported only through `percolab.exports`, whose functions say that they need torch."""
+"""Torch datasets. Imported only through `percolab.exports`, whose functions say that they need torch."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class TorchDataset(torch.utils.data.Dataset[Sample]):
 
 
 class TokenDataset(torch.utils.data.Dataset[torch.Tensor]):
-    """The tokens of each document as an int64 tensor of shape (T,), read from a store or made when asked for."""
+    """The tokens of each document as an int64 tensor of shape (T,), read from a store or made when indexed."""
 
     def __init__(self, documents: Corpus | DocumentRange | StoredDocuments) -> None:
         self.documents = documents if isinstance(documents, StoredDocuments) else as_range(documents)
@@ -81,21 +81,21 @@ class TokenDataset(torch.utils.data.Dataset[torch.Tensor]):
 class StreamingDataset(torch.utils.data.IterableDataset[tuple[torch.Tensor, ...]]):
     """Batches ``(X, y)`` of a store larger than memory, float32, in random order, every row once per epoch.
 
-    Or batches ``(tokens,)`` of documents that are made as they are used: see `percolab.streaming.DocumentStream`.
+    Or batches ``(tokens,)`` of documents that are made on the fly: see `percolab.streaming.DocumentStream`.
 
     Give it to a loader that does not batch again: ``DataLoader(data, batch_size=None, num_workers=2)``. Workers and
     ranks share the rows of an epoch; every rank has ``len(data)`` batches, for any number of workers. Call `set_epoch`
-    before each epoch, or all have the same order. Constructing reads metadata alone, and each worker opens the store
-    for itself. See `percolab.streaming` for what the random order is and is not.
+    before each epoch; otherwise all epochs have the same order. Constructing reads only metadata, and each worker opens
+    the store itself. See `percolab.loaders.streams` for the law of the random order.
 
     Parameters
     ----------
     path, batch_size, **options
-        As in `percolab.streaming.Stream`. Each worker has a pool of `buffer_rows` rows of its own. With a `Corpus` or a
-        `DocumentRange` in place of the path there is nothing to shuffle: give `batch_size` and `columns` alone.
+        As in `percolab.streaming.Stream`. Each worker has its own pool of `buffer_rows` rows. With a `Corpus` or a
+        `DocumentRange` in place of the path there is nothing to shuffle: give only `batch_size` and `columns`.
     rank, world_size
-        Which of how many processes this is. Left out, they are those of ``torch.distributed`` if it is initialised at
-        this moment, and else 0 of 1.
+        The number of this process, and of all processes. By default they come from ``torch.distributed`` if it is
+        initialised at this moment, else they are 0 and 1.
     """
 
     def __init__(
@@ -114,9 +114,9 @@ class StreamingDataset(torch.utils.data.IterableDataset[tuple[torch.Tensor, ...]
             self.stream = Stream(path, batch_size, **options)
         self.share = _share(rank, world_size)
         self._length = self.stream.n_batches(self.share.world_size)
-        # Shared, so that workers that outlive an epoch learn of the next one.
+        # Shared, so that persistent workers see the next epoch.
         self._epoch = torch.zeros((), dtype=torch.int64).share_memory_()
-        # Made by each worker, and kept until it ends: the parent may ask for a batch when the epoch is over here.
+        # Made by each worker, and kept until it ends: the parent may open a batch after the worker's epoch is over.
         self._slots: shared_memory.Slots | None = None
 
     def set_epoch(self, epoch: int) -> None:

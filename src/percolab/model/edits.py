@@ -1,6 +1,6 @@
-"""Edits: what was done to a dataset after it was made, as records that a recipe keeps and that replay to the bit.
+"""Edits: records of changes to a dataset after it was made. A recipe keeps them, and they replay to the bit.
 
-`Do` sets values, `Shift` moves the rows of a latent, `Move` what lies beyond a bond, and `Turn` draws directions again.
+`Do` sets values, `Shift` moves the rows of a latent, `Move` the rows beyond a bond, and `Turn` redraws directions.
 Latents and rows are numbered as in the dataset that the recipe makes; since a filter keeps a prefix of every column,
 they have the same numbers in all of its filtered versions. `percolab.dataset.replay` applies them.
 """
@@ -53,13 +53,13 @@ class Do(_Record):
         return " ".join(f"{name}:{pairs}" for name, pairs in texts.items())
 
     def within(self, n_points: int, n_latents: int) -> Do | None:
-        """Return what is left of the edit in the first rows and latents, None if nothing is."""
+        """Return the part of the edit that concerns the first rows and latents, or None if there is no such part."""
         z = tuple(pair for pair in self.z if pair[0] < n_latents)
         point_z = tuple(pair for pair in self.point_z if pair[0] < n_points)
         return Do(z, point_z) if z or point_z else None
 
     def check(self, n_points: int, n_latents: int) -> None:
-        """Raise, in one line, if the edit names a row or a latent that is not there."""
+        """Raise, in one line, if the edit names a row or a latent that does not exist."""
         if self.z:
             check_index("latent", self.z[-1][0], n_latents)
         if self.point_z:
@@ -76,7 +76,7 @@ class _OfLatent(_Record):
         return self if self.latent < n_latents else None
 
     def check(self, n_points: int, n_latents: int) -> None:
-        """Raise, in one line, if the latent is not there."""
+        """Raise, in one line, if the latent does not exist."""
         check_index("latent", self.latent, n_latents)
 
 
@@ -88,7 +88,7 @@ class Shift(_OfLatent):
     ----------
     latent : whose rows they are
     by : a vector, or a distance
-    seed : what the direction of a distance is drawn from, with the number of the latent; None for a vector
+    seed : with the number of the latent, the seed of the direction, if `by` is a distance; None for a vector
     """
 
     latent: int
@@ -114,7 +114,7 @@ class Move(_OfLatent):
     Parameters
     ----------
     latent : whose bond it is
-    by : a vector, or a number that the bond's own vector, from its near end to its far end, is multiplied with
+    by : a vector, or a factor of the bond's vector, which leads from its near end to its far end
     """
 
     latent: int
@@ -136,7 +136,7 @@ class Turn(_OfLatent):
     Parameters
     ----------
     latent : whose vector stays, and is split anew
-    seed : what the directions are drawn from, in place of the recipe's embed seed
+    seed : seed of the new directions, in place of the recipe's embed seed
     """
 
     latent: int
@@ -155,7 +155,7 @@ EDIT_KINDS: Mapping[str, type[Edit]] = {"do": Do, "shift": Shift, "move": Move, 
 
 
 def as_edits(edits: object, dim: int, engine: str) -> tuple[Edit, ...]:
-    """Return edits, given as records or as what `to_dict` returned, checked against the recipe that keeps them."""
+    """Return edits, given as records or as results of `to_dict`, checked against the recipe that keeps them."""
     if isinstance(edits, str | Mapping) or not isinstance(edits, Iterable):
         raise ValueError(f"edits must be a list of edits, got {edits!r}")
     records = tuple(_as_edit(edit) for edit in edits)
@@ -181,7 +181,7 @@ def _as_edit(edit: object) -> Edit:
 
 
 def within(edits: Sequence[Edit], n_points: int, n_latents: int) -> tuple[Edit, ...]:
-    """Return what is left of edits in the first rows and latents: what a filter keeps."""
+    """Return the parts of edits that concern the first rows and latents, which a filter keeps."""
     return tuple(left for edit in edits if (left := edit.within(n_points, n_latents)) is not None)
 
 

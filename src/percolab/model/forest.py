@@ -31,10 +31,10 @@ class Forest:
     A latent *is* a bond: they are the same row of the same table.
 
     A forest of n points in C clusters has n - C latents. Bonds that close cycles, which the random graph has, make no
-    latent: they are kept in two columns of their own. All columns are int64.
+    latent: they are kept in two separate columns. All columns are int64.
 
-    A *node* is a row or a latent, as one number: row r is r, latent i is n_points + i. What can only be a row or only
-    a latent is given as its own index; what can be either is given as a node. -1 says that there is none.
+    A *node* is a row or a latent, as one number: row r is r, latent i is n_points + i. Arguments and results that are
+    always rows, or always latents, are plain indices; those that can be either are nodes. -1 means that there is none.
     """
 
     cluster_start: Ints  #: (C+1,) row offsets of the clusters
@@ -44,7 +44,7 @@ class Forest:
     bond: Ints  #: (n-C, 2) the two rows joined: the first inside the left interval, the second inside the right one
     #: (E, 2) rows joined by bonds that close a cycle, cluster after cluster; none in a forest of trees
     extra_bond: Ints = field(default_factory=lambda: np.empty((0, 2), np.int64))
-    #: (E,) the top of the cluster when each of these bonds came: the smallest latent known to hold both ends
+    #: (E,) the top of the cluster when each of these bonds was added: the smallest latent known to hold both ends
     extra_latent: Ints = field(default_factory=lambda: np.empty(0, np.int64))
 
     def __post_init__(self) -> None:
@@ -190,17 +190,17 @@ class Forest:
 
     @cached_property
     def _parting_minima(self) -> Ints:
-        """Minima of `parting` over blocks, of which common ancestors are made; no more memory than `parting`."""
+        """Minima of `parting` over blocks, for finding common ancestors; they take no more memory than `parting`."""
         return minima_table(self.parting)
 
     @cached_property
     def _walk(self) -> Walk:
-        """The rows in the order of a walk along the bonds, of which distances are made; four columns."""
+        """The rows in the order of a walk along the bonds, for computing distances; four columns."""
         return Walk.along(self.cluster_start, self.bond, self.n_points)
 
     # ------------------------------------------------------------------ the tree
     #
-    # Functions of other modules that take a forest first are its methods: their laws are told there.
+    # Functions of other modules whose first argument is a forest are its methods: see their docstrings.
 
     points_of = kinship.points_of
     descendants = kinship.descendants
@@ -213,7 +213,7 @@ class Forest:
     distance_to = kinship.distance_to
 
     def children(self, latents: ArrayLike) -> Ints:
-        """Return the left and right child of latents, as nodes, in an array of one more dimension, 2. O(1) each."""
+        """Return the left and right child of latents, as nodes, along a new last axis of length 2. O(1) each."""
         return self.latent_children[indices("latents", latents, self.n_latents)]
 
     def latent_at_depth(self, depth: int) -> Ints:
@@ -251,12 +251,12 @@ class Forest:
         return self._between(0, min(check_integer("n_clusters", n_clusters, 0), self.n_clusters))
 
     def cluster(self, index: int | np.integer[Any]) -> Forest:
-        """Return one cluster as a forest of its own, its rows numbered from 0."""
+        """Return one cluster as a separate forest, its rows numbered from 0."""
         c = check_index("cluster", index, self.n_clusters)
         return self._between(c, c + 1)
 
     def _between(self, first: int, end: int) -> Forest:
-        """Return clusters first … end - 1 as a forest of their own; what starts at row 0 is a view."""
+        """Return clusters first … end - 1 as a separate forest; it is a view if it starts at row 0."""
         lo, hi = int(self.cluster_start[first]), int(self.cluster_start[end])
         latents = slice(lo - first, hi - end)
         start, bond = self.cluster_start[first : end + 1], self.bond[latents]

@@ -1,4 +1,4 @@
-"""A forest as others write it: SciPy's sparse arrays and linkage, NetworkX graphs, a pandas table."""
+"""A forest in the formats of other libraries: SciPy sparse arrays and linkage, NetworkX graphs, a pandas table."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def latent_table(forest: Forest, latent_z: ArrayLike | None = None) -> pandas.Da
 def to_networkx(forest: Forest) -> networkx.Graph:
     """Return points and bonds as a NetworkX graph: nodes have `point_id` and `cluster`, edges their `latent`.
 
-    A bond that closes a cycle has `closes` instead: the latent that was the top of its cluster.
+    A bond that closes a cycle has `closes` instead: the latent that was the top of its cluster when the bond was added.
     """
     import networkx
 

@@ -12,10 +12,10 @@ from percolab.ground.compiled import kernel
 
 @kernel
 def extents(cluster_start, left_size, latent_start, latent_size):
-    """Fill the first row and the number of rows of every latent's interval; return -1.
+    """Fill the first row and the number of rows of every latent's interval; return -1 if all is well.
 
-    Or return the first latent whose `left_size` is not in [1, size - 1], and stop there: so a bad one never leads out
-    of bounds.
+    If a `left_size` is not in [1, size - 1], stop and return its latent: so a wrong `left_size` never leads out of
+    bounds.
     """
     for c in range(cluster_start.size - 1):
         first, size = cluster_start[c], cluster_start[c + 1] - cluster_start[c]

@@ -1,4 +1,4 @@
-"""The invariants of the data model, each checked in linear time: what makes five columns a forest."""
+"""The invariants of the data model, each checked in linear time: the conditions for five columns to be a forest."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 def validate(forest: Forest) -> None:
     """Check every invariant of the data model; raise ValueError saying which fails and where.
 
-    The order of births is checked by sorting; all else in linear time, as by `check_structure`.
+    The order of births is checked by sorting; everything else takes linear time, as in `check_structure`.
     """
     _check_sizes(forest)
     _check_order(forest)
@@ -25,9 +25,9 @@ def validate(forest: Forest) -> None:
 
 
 def check_structure(forest: Forest) -> None:
-    """Check, in linear time, all that compiled passes rely on: sizes, splits and bonds; raise ValueError if wrong.
+    """Check, in linear time, the sizes, splits and bonds that compiled passes rely on; raise ValueError if wrong.
 
-    With these right, no pass reads or writes out of bounds, whatever the births are.
+    If they are right, no pass reads or writes out of bounds, whatever the births are.
     """
     _check_sizes(forest)
     _check_splits(forest)
@@ -43,7 +43,7 @@ def _check_sizes(forest: Forest) -> None:
         raise ValueError(f"cluster_start[0] must be 0, got {forest.cluster_start[0]}")
     if forest.cluster_start[-1] != n:
         raise ValueError(f"cluster_start[{C}] must be the number of points, {n}, got {forest.cluster_start[-1]}")
-    # Compared and not subtracted: differences of huge numbers wrap around, and then may look harmless.
+    # Compared and not subtracted: differences of huge numbers wrap around, and may then look valid.
     grows = forest.cluster_start[:-1] < forest.cluster_start[1:]
     _require(grows, "cluster_start", "must grow from one cluster to the next", forest.cluster_size)
 

@@ -1,4 +1,4 @@
-"""Who is above, below and beside whom, and how far along bonds: the answers of `Forest` about rows and latents."""
+"""Relations of rows and latents in a `Forest`: ancestors, descendants, siblings, and distances along bonds."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 Index = int | np.integer[Any]
 Many = Sequence[int] | NDArray[Any]
-#: Values that one entry of the table of minima stands for: the table then takes less memory than the values.
+#: Values per entry of the table of minima: with this many, the table takes less memory than the values.
 BLOCK = 64
 
 
@@ -71,9 +71,9 @@ def path(forest: Forest, rows: Many) -> Ragged: ...
 
 
 def path(forest: Forest, rows: Any) -> Ints | Ragged:
-    """Return the latents above a row, top first; of many rows, such a list for each, as `Ragged`.
+    """Return the latents above a row, top first; for many rows, one list per row, as `Ragged`.
 
-    The time is proportional to what is returned, after one linear pass for the first question about many rows.
+    Time is proportional to the size of the result, after one linear pass on the first call with many rows.
     """
     if np.ndim(rows):
         last = forest.point_parent[listed("rows", rows, forest.n_points)]
@@ -101,9 +101,9 @@ def ancestors(forest: Forest, latents: Many) -> Ragged: ...
 
 
 def ancestors(forest: Forest, latents: Any) -> Ints | Ragged:
-    """Return the latents above a latent, top first; of many latents, such a list for each, as `Ragged`.
+    """Return the latents above a latent, top first; for many latents, one list per latent, as `Ragged`.
 
-    The time is proportional to what is returned.
+    Time is proportional to the size of the result.
     """
     chosen = indices("latents", latents, forest.n_latents)
     ways = paths_to(forest.latent_parent[chosen].ravel(), forest.latent_parent, forest.latent_depth)
@@ -125,8 +125,8 @@ def sibling(forest: Forest, latents: ArrayLike) -> Ints:
 def lca(forest: Forest, a: ArrayLike, b: ArrayLike) -> Ints:
     """Return the smallest latent that has both rows: their lowest common ancestor.
 
-    -1 for rows of two clusters. For a row with itself it is the row's smallest latent, -1 for a singleton. The
-    two broadcast. O(1) each, after one linear pass for the first question.
+    -1 for rows of two clusters. For a row with itself it is the row's smallest latent, -1 for a singleton. `a` and `b`
+    broadcast. O(1) per pair, after one linear pass on the first call.
     """
     first, second, latents = _pairs(forest, a, b)
     common_latents(forest.parting, forest._parting_minima, first, second, latents.reshape(-1))
@@ -134,10 +134,10 @@ def lca(forest: Forest, a: ArrayLike, b: ArrayLike) -> Ints:
 
 
 def distance(forest: Forest, a: ArrayLike, b: ArrayLike) -> Ints:
-    """Return the number of bonds on the way from one row to the other, -1 for rows of two clusters.
+    """Return the number of bonds on the path from one row to the other, -1 for rows of two clusters.
 
-    Bonds are those that made latents: ways along bonds that close cycles are not taken. The two broadcast. O(1)
-    each, after one linear pass for the first question.
+    Only bonds that made latents count: bonds that close cycles are ignored. `a` and `b` broadcast. O(1) per pair, after
+    one linear pass on the first call.
     """
     first, second, bonds = _pairs(forest, a, b)
     walk = forest._walk
@@ -146,7 +146,7 @@ def distance(forest: Forest, a: ArrayLike, b: ArrayLike) -> Ints:
 
 
 def distance_to(forest: Forest, rows: ArrayLike) -> Ints:
-    """Return, for every row, the bonds to the nearest of `rows`, -1 where its cluster has none. Linear time."""
+    """Return, for every row, the number of bonds to the nearest of `rows`, -1 if its cluster has none. Linear time."""
     bonds = np.empty(forest.n_points, np.int64)
     nearest(forest._walk.place, forest._walk.above, listed("rows", rows, forest.n_points), bonds)
     return bonds
@@ -162,7 +162,7 @@ def _families(forest: Forest, latents: ArrayLike) -> tuple[Ints, Ints]:
 
 
 def _pairs(forest: Forest, a: ArrayLike, b: ArrayLike) -> tuple[Ints, Ints, Ints]:
-    """Return two lists of rows, one against the other, and room for an answer to each pair."""
+    """Return two arrays of rows, broadcast against each other, and an empty array for the result of each pair."""
     rows = (indices(name, values, forest.n_points) for name, values in (("a", a), ("b", b)))
     first, second = np.broadcast_arrays(*rows)
     return first.flatten(), second.flatten(), np.empty(first.shape, np.int64)
@@ -170,12 +170,12 @@ def _pairs(forest: Forest, a: ArrayLike, b: ArrayLike) -> tuple[Ints, Ints, Ints
 
 # ---------------------------------------------------------------------- ancestry
 #
-# Who is above whom: paths to the top, common ancestors, and the minimum of a range that gives them.
+# Ancestors: paths to the top, common ancestors, and the range minimum that gives them.
 # Latent i parts the rows on its left from those on its right, so to each pair of neighbouring rows of a cluster
-# belongs exactly one latent, the smallest that has both. Written down row by row (`Forest.parting`) they turn
-# questions about the tree into questions about ranges. Latents are numbered in preorder, so of all latents that part
-# two rows somewhere the lowest number is above all others: it is the smallest latent that has both rows. At the first
-# row of a cluster stands -1, which is lower still: no latent has rows of two clusters.
+# belongs exactly one latent, the smallest that has both. Listed row by row (`Forest.parting`), these latents turn
+# questions about the tree into questions about ranges. Latents are numbered in preorder, so among the latents listed
+# between two rows the one with the lowest number is above all others: it is the smallest latent that has both rows.
+# The first row of a cluster is listed with -1, which is lower still: no latent has rows of two clusters.
 
 
 class Ragged(NamedTuple):
@@ -215,7 +215,7 @@ def climb(last, latent_parent, offsets, values):
 
 
 def minima_table(values: Ints) -> Ints:
-    """Return what `minima` needs to know of `values`: row j has the minimum of every 2^j blocks in a row."""
+    """Return the table that `minimum` uses: its row j has the minimum of every 2^j consecutive blocks of `values`."""
     blocks = -(-values.size // BLOCK)
     table = np.empty((max(1, blocks.bit_length()), blocks), np.int64)
     tabulate(values, table)
@@ -272,9 +272,9 @@ def common_latents(parting, table, a, b, out):
 #
 # Distances along bonds: how many bonds lie between two points of a cluster.
 # The bonds of a cluster form a tree. A walk from its first row that follows every bond and comes back meets the rows
-# in preorder: every row after the one it hangs on, and all that hang on a row in one run. Between two rows of this
-# order, the second included, the least depth is one more than the depth of the row where their ways from the root
-# part, so a distance takes one minimum of a range.
+# in preorder: every row after its parent in this tree, and all descendants of a row in one run. Between two rows of
+# this order, the second included, the least depth is one more than the depth of their lowest common ancestor in this
+# tree, so a distance takes one range minimum.
 
 
 @dataclass(frozen=True, eq=False)
@@ -283,7 +283,7 @@ class Walk:
 
     place: Ints  #: (n,) place of each row in the walk
     depth: Ints  #: (n,) by place: number of bonds from the first row of the cluster
-    above: Ints  #: (n,) by place: the place of the row it hangs on, -1 for the first of a cluster
+    above: Ints  #: (n,) by place: the place of the row's parent in the walk, -1 for the first row of a cluster
     minima: Ints  #: minima of `depth` over blocks
 
     @classmethod
@@ -297,7 +297,7 @@ class Walk:
 @kernel
 def follow(cluster_start, ends, place, depth, above):
     """Fill the walk. Bond k // 2 is taken from row ends[k] to row ends[k ^ 1], so it has two numbers, k and k ^ 1."""
-    newest = np.full(place.size, -1, np.int64)  # of the bonds that leave a row; `older` has the others
+    newest = np.full(place.size, -1, np.int64)  # the last bond that leaves each row; `older` links to the others
     older = np.empty(ends.size, np.int64)
     for k in range(ends.size):
         older[k] = newest[ends[k]]
@@ -333,7 +333,7 @@ def distances(place, depth, table, a, b, out):
         if low == high:
             out[j] = 0
             continue
-        # The first row of a cluster alone has depth 0, so that a 0 past `low` tells of another cluster.
+        # Only the first row of a cluster has depth 0, so a 0 after `low` means that another cluster begins.
         least = minimum(depth, table, low + 1, high)
         out[j] = depth[low] + depth[high] - 2 * (least - 1) if least else -1
 

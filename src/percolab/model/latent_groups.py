@@ -1,7 +1,7 @@
-"""Choices of latents: concepts, which can be told from their parent and their sibling; and cuts, which cover all rows.
+"""Choices of latents: concepts, which are distinct from their parent and their sibling; and cuts, which cover all rows.
 
-Most latents are a point away from their child, so the latents with most points of a cluster are near copies of each
-other. Lists of latents for people, and best matches between features and latents, are drawn from these instead.
+Most latents differ from one child by a single point, so the largest latents of a cluster are near copies of each
+other. Lists of latents for people, and best matches between features and latents, therefore use concepts.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from percolab.ground.validation import check_integer, listed
 if TYPE_CHECKING:
     from percolab.model.forest import Forest
 
-#: The least number of rows of a concept, and the largest share of the rows of the one above, by default.
+#: Defaults: the least number of rows of a concept, and its largest share of the rows of the concept above.
 MIN_SIZE, RATIO = 20, 2 / 3
 
 
 def concepts(forest: Forest, min_size: int = MIN_SIZE, ratio: float = RATIO, *, rows: ArrayLike | None = None) -> Ints:
-    """Return the latents that can be told from their parent and their sibling, sorted. Linear time.
+    """Return the latents that are distinct from their parent and their sibling, sorted. Linear time.
 
     These are the tops of clusters of at least `min_size` points, and both children of every latent whose smaller
-    child has at least as many. Most other latents are a few points away from one of these. The top of a
+    child has at least `min_size` points. Most other latents differ from one of these by a few points. The top of a
     one-cluster forest is listed, though it has all rows. The defaults are those of `percolab.features.score`.
 
     Parameters
@@ -36,10 +36,10 @@ def concepts(forest: Forest, min_size: int = MIN_SIZE, ratio: float = RATIO, *, 
     min_size
         At least 2.
     ratio
-        Going down, a concept is kept if it has at most this share of the rows of the nearest kept one above. Of
-        large concepts most are near copies of the one above; 1 keeps them.
+        Going down, a concept is kept if it has at most this share of the rows of the nearest kept concept above. Most
+        large concepts are near copies of the concept above; a ratio of 1 keeps them.
     rows
-        Count these rows alone: a mask, or indices, of which some may come more than once. None counts all.
+        Count only these rows: a mask, or indices, which may repeat. None counts all rows.
     """
     least = check_integer("min_size", min_size, 2)
     share = check_ratio(ratio)
@@ -49,7 +49,7 @@ def concepts(forest: Forest, min_size: int = MIN_SIZE, ratio: float = RATIO, *, 
     chosen[tops] = size[tops] >= least
     parts = np.flatnonzero(np.minimum(left, size - left) >= least)
     for child in forest.latent_children[parts].T:
-        chosen[child[child >= forest.n_points] - forest.n_points] = True  # a row that came often is no latent
+        chosen[child[child >= forest.n_points] - forest.n_points] = True  # a row that is repeated is not a latent
     latents = np.flatnonzero(chosen)
     return latents[thinned(forest, latents, size, share)] if share < 1 else latents
 
@@ -62,9 +62,9 @@ def check_ratio(ratio: object) -> float:
 
 
 def thinned(forest: Forest, latents: Ints, size: Ints, ratio: float) -> NDArray[np.bool_]:
-    """Return which of the sorted latents have at most a share of the rows of the nearest such latent above, and fewer.
+    """Return which sorted latents to keep: those with fewer rows, by `ratio`, than the nearest kept latent above.
 
-    `size` is how many of the rows each latent of the forest has.
+    `size` is the number of counted rows of each latent of the forest.
     """
     kept = np.empty(latents.size, np.bool_)
     nest(latents, forest.latent_size, size, ratio, kept, np.empty(latents.size, np.int64))
@@ -72,7 +72,7 @@ def thinned(forest: Forest, latents: Ints, size: Ints, ratio: float) -> NDArray[
 
 
 def _present(forest: Forest, rows: ArrayLike | None) -> tuple[Ints, Ints]:
-    """Return how many of the rows each latent has, and its left child."""
+    """Return how many of these rows each latent has, and how many its left child has."""
     if rows is None:
         return forest.latent_size, forest.left_size
     count = np.bincount(listed("rows", rows, forest.n_points), minlength=forest.n_points)
@@ -83,7 +83,7 @@ def _present(forest: Forest, rows: ArrayLike | None) -> tuple[Ints, Ints]:
 
 
 def nearest_above(forest: Forest, latents: ArrayLike) -> Ints:
-    """Return, for each of these latents, the nearest other of them above it, -1 for none. O(k log k)."""
+    """Return, for each of these latents, the nearest of the others that is above it, -1 for none. O(k log k)."""
     chosen, place = np.unique(listed("latents", latents, forest.n_latents), return_inverse=True)
     above = np.empty(chosen.size, np.int64)
     nest(chosen, forest.latent_size, forest.latent_size, 1.0, np.empty(chosen.size, np.bool_), above)
@@ -119,7 +119,7 @@ def nest(latents, latent_size, present, ratio, kept, above):
 class Partition:
     """Groups of rows, in row order: disjoint intervals that cover all rows."""
 
-    nodes: Ints  #: (G,) what each group is: row r as r, latent i as n_points + i
+    nodes: Ints  #: (G,) the node of each group: row r as r, latent i as n_points + i
     starts: Ints  #: (G,) its first row
     sizes: Ints  #: (G,) its number of rows
     groups: Ints  #: (n,) the group of each row: what scikit-learn calls groups
@@ -151,14 +151,14 @@ def cut(forest: Forest, max_size: int | None = None, *, n_groups: int | None = N
     if wanted > forest.n_points:
         raise ValueError(f"n_groups must be at most the number of points, {forest.n_points}, got {wanted}")
     split = np.zeros(forest.n_latents, np.bool_)
-    # A latent has more points than those below it, so the largest are always among those that can be split next.
+    # A latent has more points than the latents below it, so the largest are always among those that can be split next.
     largest = np.argsort(-forest.latent_size, kind="stable")
     split[largest[: max(0, wanted - forest.n_clusters)]] = True
     return _groups(forest, split)
 
 
 def _groups(forest: Forest, split: NDArray[np.bool_]) -> Partition:
-    """Return the groups below the latents that are split; these have no latent above them that is not."""
+    """Return the groups below the split latents. All latents above a split latent are split too."""
     n = forest.n_points
     begins = np.zeros(n, np.bool_)
     begins[forest.cluster_start[:-1]] = True
@@ -168,5 +168,5 @@ def _groups(forest: Forest, split: NDArray[np.bool_]) -> Partition:
     parent = forest.latent_parent
     whole = ~split & ((parent < 0) | split[parent]) if split.size else split
     nodes = starts.copy()
-    nodes[sizes > 1] = n + np.flatnonzero(whole)  # disjoint latents follow each other in preorder as in rows
+    nodes[sizes > 1] = n + np.flatnonzero(whole)  # disjoint latents have the same order in preorder as in rows
     return Partition(nodes, starts, sizes, np.cumsum(begins) - 1)

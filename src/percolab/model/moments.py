@@ -1,8 +1,8 @@
 """Sums, means and variances over latents, by prefix sums.
 
-The rows of a latent are an interval, so a sum over them is the difference of two prefix sums. The rows are passed once;
-sums and sums of squares, both of differences from the first row, are carried in 106 bits, and only what stands at the
-ends of an interval is kept. So neither the length of the prefix nor a mean far from zero costs digits.
+The rows of a latent are an interval, so a sum over them is the difference of two prefix sums. The rows are read once;
+sums and sums of squares, both of differences from the first row, are carried in 106 bits, and only the prefix sums at
+the ends of intervals are kept. So neither the length of the prefix nor a mean far from zero costs digits.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
 
 MOMENT_BYTES = 1 << 22  #: Bytes of rows read at a time.
-KEPT_BYTES = 1 << 28  #: Bytes of prefix sums kept at a time: columns are taken in blocks so that they stay below it.
-CARRIED = 4  #: What is carried for a column: its sum and its sum of squares, each as two doubles.
+KEPT_BYTES = 1 << 28  #: Most bytes of prefix sums kept at a time: columns are taken in blocks to stay below it.
+CARRIED = 4  #: Numbers carried per column: its sum and its sum of squares, each as two doubles.
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,10 +44,10 @@ class Moments:
 def moments(forest: Forest, values: Any, latents: ArrayLike | None = None) -> Moments:
     """Return sums, means and variances of columns over the rows of latents.
 
-    `values` are passed in blocks, so they may stay on disk: once, unless prefix sums at the ends of latents take
-    more than 256 MB, and columns are taken in parts. Sums are carried in 106 bits: in 200,000 rows a mean is off
-    by less than 3e-16 of the largest value; a variance by less than 1e-11 of itself where all values spread 10,000
-    times as much as those of the latent, and 1e-7 where they spread a million times as much.
+    `values` are read in blocks, so they may stay on disk. They are read once, unless the prefix sums at the ends of
+    latents take more than 256 MB: then columns are taken in parts. Sums are carried in 106 bits: in 200,000 rows a mean
+    is off by less than 3e-16 of the largest value; a variance by less than 1e-11 of itself if all values spread 10,000
+    times as much as the values of the latent, and by less than 1e-7 if they spread a million times as much.
 
     Parameters
     ----------
@@ -79,7 +79,7 @@ def moments(forest: Forest, values: Any, latents: ArrayLike | None = None) -> Mo
 
 
 def _prefix_sums(values: Any, n: int, columns: slice | None, edges: Ints) -> tuple[Floats, Floats]:
-    """Return the first row, and what is carried at each edge: sums over all rows before it, less the first row."""
+    """Return the first row, and the carried sums at each edge: over all rows before it, each less the first row."""
     width = 1 if columns is None else columns.stop - columns.start
     kept = np.empty((edges.size, CARRIED, width))
     carried = np.zeros((CARRIED, width))
@@ -102,7 +102,7 @@ def _prefix_sums(values: Any, n: int, columns: slice | None, edges: Ints) -> tup
 
 @kernel
 def carry(block, first, origin, edges, carried, kept):
-    """Add rows first, first + 1, … to what is carried; keep a copy of it before each row that is an edge."""
+    """Add rows first, first + 1, … to the carried sums; keep a copy of the sums before each row that is an edge."""
     e = np.searchsorted(edges, first)
     for r in range(block.shape[0]):
         if e < edges.size and edges[e] == first + r:

@@ -1,11 +1,11 @@
-"""Ways: from the top of a cluster down to one latent, and along the bonds from the root of the cluster's walk.
+"""Ways: from the top of a cluster down to one latent, and from the root of the cluster's walk along the bonds.
 
 The walk that gives a cluster its positions starts at one row, its root, and goes along bonds. It enters every latent's
 interval at one row, its *entry*. The bond of a latent leads from the side of the interval that holds the entry, which
-is *near*, to the other, which is *far*. Beyond the bond lie the rows of the far side, and all that hangs on them: the
-other side of a latent above hangs on the row where that latent's bond ends, if the walk does not come from there. So
-what lies beyond a bond is not an interval of rows, but it is one for each of some latents above, and they are found in
-time proportional to the depth, whatever they hold.
+is *near*, to the other, which is *far*. Beyond the bond lie the rows of the far side, and all rows that hang on them:
+the other side of a latent above hangs on the row where that latent's bond ends, unless the walk comes from that side.
+So the rows beyond a bond are not one interval, but one interval for each of some latents above; these are found in
+time proportional to the depth, whatever their sizes.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Way:
 
 @dataclass(frozen=True, eq=False)
 class Hanging:
-    """Intervals that hang on some rows, each after what it hangs on."""
+    """Intervals that hang on some rows, each listed after the interval that it hangs on."""
 
     start: Ints
     stop: Ints
@@ -72,7 +72,7 @@ def ends(forest: Forest, way: Way) -> tuple[int, int, slice]:
 
 
 def hanging(forest: Forest, way: Way, rows: slice) -> Hanging:
-    """Return what hangs on the last latent of a way or on its far side: `rows` is its interval, or that side's."""
+    """Return the intervals that hang on `rows`: the interval of the last latent of a way, or its far side."""
     most = way.latent.size - 1
     start, stop, row = (np.empty(most, np.int64) for _ in range(3))
     table = way.latent, way.start, way.size, way.entry
@@ -90,7 +90,7 @@ def _hang(left_size, bond, path, start, size, entry, lo, hi, begin, end, row):
         came_left = start[k + 1] == start[k]
         end_row = bond[at, 0] if came_left else bond[at, 1]
         first, after = (middle, stop) if came_left else (start[k], middle)
-        if first <= entry[k] < after:  # the walk comes from there
+        if first <= entry[k] < after:  # the walk comes from that side
             continue
         # The deepest latent of the way that holds the end: its other side does, unless it is the last.
         low, high = k + 1, last

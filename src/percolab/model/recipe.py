@@ -88,7 +88,7 @@ def _as_seeds(seeds: object) -> Seeds:
 
 
 def _is_given(name: str, value: object, mode: str, owner: str) -> bool:
-    """Return whether a field was given; raise, in one line, unless that is so exactly with the mode that has it."""
+    """Return whether a field was given; raise, in one line, unless it is given exactly in the mode that has it."""
     if (value is None) == (mode == owner):
         rule = "given with" if mode == owner else "left out unless"
         raise ValueError(f"{name} must be {rule} mode={owner!r}, got {value!r}")
@@ -120,7 +120,7 @@ def _as_dtype(dtype: DTypeLike | None, engine: str) -> str:
 
 @lru_cache
 def _power(base: int, exponent: float) -> float:
-    """Return a power, rounded once: the last bit of the C library's depends on the processor."""
+    """Return a power, rounded once: the last bit of the C library's power depends on the processor."""
     return float(Context(prec=40).power(Decimal(base), Decimal(exponent)))
 
 
@@ -130,12 +130,12 @@ def _as_target(target: object, seeds: Seeds) -> Target:
 
 
 class Written:
-    """A dataclass that can be written as JSON and read back; `kind` is the kind that the JSON names."""
+    """A dataclass that can be written as JSON and read back; `kind` is the value of ``kind`` in the JSON."""
 
     _kind: str | None
 
     def __new__(cls, *values: Any, **fields: Any) -> Self:
-        """Return an empty one; a keyword that is not known is refused with the nearest one that is."""
+        """Return an empty instance; an unknown keyword is refused with a message that names the nearest known one."""
         validation.check_keywords(cls.__name__, fields, [*signature(cls).parameters])
         return super().__new__(cls)
 
@@ -143,25 +143,25 @@ class Written:
         cls._kind = kind
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the fields as plain values, ready for JSON; all but the recipe of one dataset say their ``kind``."""
+        """Return the fields as plain values, ready for JSON; all but the recipe of one dataset include ``kind``."""
         values = {field.name: validation.plain(getattr(self, field.name)) for field in fields(self)}  # type: ignore[arg-type]
         return values if self._kind is None else {"kind": self._kind, **values}
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
-        """Return what `to_dict` was called on; the values may come from a stranger."""
-        given = dict(values)
-        if cls._kind is not None and (kind := given.pop("kind", cls._kind)) != cls._kind:
+        """Return the object whose `to_dict` returned these values, which may come from an untrusted source."""
+        plain = dict(values)
+        if cls._kind is not None and (kind := plain.pop("kind", cls._kind)) != cls._kind:
             raise ValueError(f"kind must be {cls._kind!r}, got {kind!r}")
-        unknown = sorted(set(given) - {field.name for field in fields(cls)})  # type: ignore[arg-type]
+        unknown = sorted(set(plain) - {field.name for field in fields(cls)})  # type: ignore[arg-type]
         if unknown:
-            words = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", cls.__name__).lower()
-            raise ValueError(f"a {words} has no field {unknown[0]!r}")
-        return cls._of_plain(given)
+            noun = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", cls.__name__).lower()
+            raise ValueError(f"a {noun} has no field {unknown[0]!r}")
+        return cls._of_plain(plain)
 
     @classmethod
     def _of_plain(cls, given: dict[str, Any]) -> Self:
-        """Return what has these fields, given as plain values."""
+        """Return an instance with these fields, given as plain values."""
         return cls(**given)
 
     @staticmethod
@@ -183,12 +183,12 @@ class Written:
         return text.table(type(self).__name__, lines)
 
     def to_json(self) -> str:
-        """Return it as one line of JSON."""
+        """Return the fields as one line of JSON."""
         return json.dumps(self.to_dict())
 
     @classmethod
     def from_json(cls, text: str) -> Self:
-        """Return what `to_json` was called on."""
+        """Return the object whose `to_json` returned this text."""
         return cls.from_dict(parse_json(text))
 
 
@@ -214,7 +214,7 @@ class Recipe(Written):
         An integer S, for seeds S, S + 10,000 and S + 20,000. None draws them. Drawn seeds are recorded in `seeds`, so a
         recipe is always complete.
     seeds
-        Instead: `Seeds`, for each of the three on its own; or the integer.
+        Instead of `seed`: `Seeds`, to choose each of the three; or the integer.
     engine
         ``"native"``: any size, any number of workers; datasets of different sizes refine each other.
         ``"paper"``: the random streams of the published datasets.
@@ -283,7 +283,7 @@ class Recipe(Written):
 
     @property
     def _usual(self) -> set[str]:
-        """The fields that few recipes use, where this one does not use them either."""
+        """The rarely used fields that this recipe does not set."""
         usual = {"edits": not self.edits, "target": self.target == Target(), "mean_degree": self.mean_degree is None}
         return {name for name, holds in usual.items() if holds}
 
@@ -298,7 +298,7 @@ class Recipe(Written):
 
     @property
     def attachment_prob(self) -> float:
-        """Probability p that a point starts a new cluster (the first always does); there is none in a random graph."""
+        """Probability p that a point starts a new cluster (the first always does); a random graph has none."""
         if self.mode == "random_graph":
             raise ValueError("mode must have an attachment probability, got 'random_graph'")
         if self.create_prob is not None:
@@ -311,7 +311,7 @@ class Recipe(Written):
         return _power(self.n_points, -1 / 4 if self.mode == "one_cluster" else -1 / 6)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the recipe as plain values, ready for JSON; edits and target are left out where there are none."""
+        """Return the recipe as plain values, ready for JSON, without the rarely used fields that are not set."""
         return {name: value for name, value in super().to_dict().items() if name not in self._usual}
 
     @classmethod

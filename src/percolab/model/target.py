@@ -1,4 +1,4 @@
-"""What a dataset's y is: one of a few rules that make it from the forest and the values, or an array that was given."""
+"""Targets: y is made by one of a few rules from the forest and the values, or it is an array given by the user."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ class Target:
     kind
         ``"sum"``, ``"silent"``, ``"classes"``, ``"sign"``, ``"path_tokens"``, or ``"custom"``: an array.
     seed
-        Of ``"silent"``: which sibling pairs are silent. In a recipe None takes its value seed.
+        For ``"silent"``: chooses the silent sibling pairs. In a recipe, None takes the recipe's value seed.
     max_size, n_groups
-        Of ``"classes"``, one of them: the most rows of a class, or the number of classes.
+        For ``"classes"``, one of the two: the most rows of a class, or the number of classes.
     levels, ratio
-        Of ``"path_tokens"``: the length of the sequence, and how much smaller groups get from level to level.
+        For ``"path_tokens"``: the length of the sequence, and how much smaller groups get from level to level.
     dtype, columns
-        Of ``"custom"``: the type of y, and how many columns it has; None if it has one number per row.
+        For ``"custom"``: the type of y, and how many columns it has; None if it has one number per row.
     """
 
     kind: str
@@ -74,7 +74,7 @@ class Target:
 
     @classmethod
     def from_word(cls, word: str) -> Self:
-        """Make a target from what `str` of one returned, such as ``classes:n_groups=20``."""
+        """Make a target from its text, as `str` returns it, such as ``classes:n_groups=20``."""
         kind, _, rest = word.partition(":")
         options: dict[str, Any] = {}
         for part in rest.split(",") if rest else ():
@@ -109,7 +109,7 @@ class Target:
 
     @classmethod
     def of(cls, target: object) -> Self:
-        """Return a target from itself, its kind, or what `to_dict` returned."""
+        """Return a target, given as a `Target`, its kind, or a result of `to_dict`."""
         if isinstance(target, cls):
             return target
         if isinstance(target, Mapping):

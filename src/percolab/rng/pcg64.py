@@ -98,10 +98,10 @@ def _squeeze(word, constant):
 def seed_stream(pool, stream):
     """Set `stream` to the state of ``PCG64`` seeded from this pool."""
     constant = _INIT_B
-    words = (pool[0], pool[1], pool[2], pool[3])
+    parts = (pool[0], pool[1], pool[2], pool[3])
     for i in range(4):
-        low, constant = _squeeze(words[(2 * i) % 4], constant)
-        high, constant = _squeeze(words[(2 * i + 1) % 4], constant)
+        low, constant = _squeeze(parts[(2 * i) % 4], constant)
+        high, constant = _squeeze(parts[(2 * i + 1) % 4], constant)
         stream[i] = low | (high << np.uint64(32))
     start_high, start_low, inc_high, inc_low = stream[0], stream[1], stream[2], stream[3]
     inc_high = (inc_high << _ONE) | (inc_low >> np.uint64(63))
@@ -183,7 +183,7 @@ def integer_below(stream, bound):
 
 @kernel
 def shuffle(stream, items):
-    """Shuffle in place, as ``Generator.shuffle`` does a list: Fisher-Yates, indices by masked rejection."""
+    """Shuffle in place, as ``Generator.shuffle`` shuffles a list: Fisher-Yates, with indices by masked rejection."""
     mask = np.uint64(1)
     while mask < items.size:
         mask = (mask << _ONE) | _ONE
@@ -221,7 +221,7 @@ def _log_of_rest(u):
 
 @kernel
 def _ziggurat_edge(layer, magnitude, x, high, low, inc_high, inc_low):
-    """Finish a draw that left the layer's inner rectangle (1% do): accepted, value, state."""
+    """Finish a draw that left the layer's inner rectangle (1% do); return its acceptance, its value, and the state."""
     if layer != 0:
         high, low = _step(high, low, inc_high, inc_low)
         height = (_DENSITY[layer - 1] - _DENSITY[layer]) * _uniform_of(high, low) + _DENSITY[layer]

@@ -23,9 +23,9 @@ from percolab.ground.compiled import inlined, kernel
 
 # The purpose of a number: the last word of the counter. These numbers define the data of engine version 1.
 CLUSTER, SPLIT, VECTOR, ORIGIN, DIRECTION, ROOT, VALUE, LABEL, GRAPH = range(9)
-# Purposes of what is built on the engines' data: silent pairs, subsamples, rows and rotations of worlds, chance levels.
+# Purposes of data derived from the engines': silent pairs, subsamples, rows and rotations of worlds, chance levels.
 SILENT, SUBSAMPLE, WORLD_ROWS, WORLD_ROTATION, CHANCE = range(64, 69)
-# Purposes of documents: what a position draws, its further bits, a fresh context, the lexicon, the ids of tokens.
+# Purposes of documents: the draws of a position, its further bits, a new context, the lexicon, the ids of tokens.
 POSITION, FURTHER, FRESH, LEXICON, TOKEN_ID = range(69, 74)
 # Purpose of the directions in which latents are shifted.
 SHIFT = 74
@@ -49,7 +49,7 @@ def _round(c0, c1, c2, c3, k0, k1):
 def philox(c0, c1, c2, c3, k0, k1):
     """Return four random 32-bit words for a counter and a key, all held in uint64.
 
-    All is inlined, and the rounds are few enough to be unrolled: a loop around this call runs in vector registers.
+    Everything is inlined, and the rounds are few enough to unroll: a loop around this call runs in vector registers.
     """
     for _ in range(9):
         c0, c1, c2, c3 = _round(c0, c1, c2, c3, k0, k1)

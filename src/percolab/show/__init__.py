@@ -1,4 +1,4 @@
-"""Datasets for the eye: pictures, cards, the explorer, summaries, and the style that all figures and pages share."""
+"""Showing datasets: pictures, cards, the explorer, summaries, and the style that all figures and pages share."""
 
 from percolab.ground.extras import stubbed
 

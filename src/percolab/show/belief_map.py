@@ -20,9 +20,9 @@ def draw_document(corpus: Corpus, number: int = 1 << 40) -> Figure:
     """Draw one document: the belief in every context along it, its tokens, and the floor of the loss.
 
     Rows of the lexicon run upwards, so a context is a band of rows, and nested contexts are nested bands. Left: the
-    tree of contexts. Right: at each position, how probable it is, given the tokens so far, that the present context
-    holds a row; dots are the tokens, brackets the true context of each segment. Below: the floor, -log P(token | tokens
-    before it), which rises where a fresh context begins.
+    tree of contexts. Right: at each position, the probability, given the tokens so far, that the present context holds
+    a row; dots are the tokens, brackets the true context of each segment. Below: the floor, -log P(token | tokens
+    before it), which rises where a new context begins.
 
     Parameters
     ----------
@@ -56,7 +56,7 @@ def draw_document(corpus: Corpus, number: int = 1 << 40) -> Figure:
 
 
 def row_probability(corpus: Corpus, tokens: NDArray[np.int32], k: int) -> Floats:
-    """Return (n, T, V) the probability that the present context is of lexicon k and holds each row of it."""
+    """Return (n, T, V) the probability that the present context belongs to lexicon k and holds each of its rows."""
     contexts, forest = corpus.contexts(k), corpus.forest(k)
     inside = corpus.beliefs(tokens).inside(contexts, k)
     upper, _ = nested(corpus, k)
@@ -72,11 +72,11 @@ def row_probability(corpus: Corpus, tokens: NDArray[np.int32], k: int) -> Floats
 
 
 def nested(corpus: Corpus, k: int) -> tuple[Ints, Ints]:
-    """Return for each context the place of the nearest one above, -1 for none, and how many are above."""
+    """Return for each context the place of the nearest context above, -1 for none, and the number of contexts above."""
     contexts = corpus.contexts(k)
     above = corpus.forest(k).nearest_above(contexts)
     upper, level = np.where(above >= 0, np.searchsorted(contexts, above), -1), np.zeros(contexts.size, np.int64)
-    for c in np.flatnonzero(upper >= 0).tolist():  # in preorder, so the one above comes first
+    for c in np.flatnonzero(upper >= 0).tolist():  # in preorder, so the context above comes first
         level[c] = level[upper[c]] + 1
     return upper, level
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-#: Share of a cluster's points below which a latent is not drawn in the tree: it would be too narrow to be seen.
+#: A latent with a smaller share of a cluster's points is not drawn in the tree: it would be too narrow to be seen.
 SEEN_SHARE = 1 / 250
 PART_ROWS = 1 << 13
 
@@ -40,35 +40,35 @@ def draw(
     latents: Sequence[int] | None = None,
     n_groups: int = len(PALETTE),
 ) -> Figure:
-    """Draw one cluster in space, beside its latent tree, in the same colours; of documents, one document.
+    """Draw one cluster in space, beside its latent tree, in the same colours; for documents, draw one document.
 
     Space is the plane of the cluster's first two principal components; bonds are lines. The tree has the cluster's
     rows along x and the number of points of a latent along y, so the top is the whole cluster; latents too small to
-    be seen are left out. Of a superposed world, a cluster of one factor is drawn in the factor's own space.
+    be seen are left out. For a superposed world, a cluster of one factor is drawn in the factor's own space.
 
     A document is drawn over the tree of its lexicon: the belief in every context along it, its tokens, and the floor of
-    the loss. It takes no option but its number.
+    the loss. The only option for documents is the number.
 
     Parameters
     ----------
     data
-        Any dataset, world, corpus or stored documents; of X only the cluster's rows are read. The X of a factor is made
+        Any dataset, world, corpus or stored documents; only the cluster's rows of X are read. The X of a factor is made
         again.
     number
-        Which cluster: 0 is the largest. Which document of the corpus, or of those stored.
+        The cluster: 0 is the largest. For documents, the document of the corpus, or of the stored ones.
     factor
-        Whose cluster it is, in a superposed world of several factors.
+        The factor of the cluster, in a superposed world of several factors.
     colour
         ``"y"``, ``"z"``, or an array with a value for each row of the dataset, such as a unit's activation. A bond and
-        a branch of the tree are those of a latent: they show its own z, or the mean of the others over its points. In a
-        world y and z are the factor's own, and the array has a value for each sample: a point has the mean over the
-        samples that have it, and is grey if none does.
+        a branch of the tree belong to a latent: they show its z, or the mean of y or of the array over its points. In a
+        world, y and z are the factor's, and the array has a value for each sample: a point has the mean over its
+        samples, and is grey if it has none.
     label
-        What the colour bar says; by default y, z or value.
+        The label of the colour bar; by default y, z or value.
     latents
-        Up to 6 latents to colour, by their indices in the dataset; of nested ones the smallest counts. With neither
-        this nor `colour`, the colours are up to `n_groups` disjoint latents, found by splitting the largest piece
-        until there are enough large ones. What belongs to no coloured latent is grey.
+        Up to 6 latents to colour, by their indices in the dataset; of nested latents the smallest counts. With neither
+        this nor `colour`, the colours show up to `n_groups` disjoint latents, found by splitting the largest piece
+        until there are enough large ones. Points and latents outside all coloured latents are grey.
     n_groups
         Number of colours, at most 6.
 
@@ -116,7 +116,7 @@ def _colouring(
     latents: Sequence[int] | None,
     n_groups: int,
 ) -> Colouring:
-    """Return the colours that the arguments of `draw` ask for."""
+    """Return the colours that the arguments of `draw` select."""
     n_groups = check_integer("n_groups", n_groups, 1)
     if n_groups > len(PALETTE):
         raise ValueError(f"n_groups must be at most {len(PALETTE)}, got {n_groups}")
@@ -133,10 +133,10 @@ def _colouring(
 
 
 def principal_components(X: NDArray[Any], n_axes: int = 2) -> tuple[Floats, Floats]:
-    """Return rows in their first principal components, and the variance share of each; 0 where there are fewer."""
+    """Return rows in their first principal components, and the variance share of each; 0 if there are fewer."""
     n, dim = X.shape
     mean = X.mean(axis=0, dtype=np.float64)
-    # In parts: as float64 and without its mean, a sample of many dimensions would be the most that is in memory.
+    # In parts: a centred float64 copy of a sample in many dimensions would be the largest array in memory.
     parts = [slice(lo, lo + PART_ROWS) for lo in range(0, n, PART_ROWS)]
     if n < dim:
         points = X - mean
@@ -162,7 +162,7 @@ def top_axes(squares: Floats, n_axes: int = 2) -> tuple[Floats, Floats]:
 
 
 def _signed(axes: Floats) -> Floats:
-    """Return axes with a positive largest entry: an axis has no sign, and a picture is then the same everywhere."""
+    """Return axes whose largest entry is positive: the sign of an axis is arbitrary, and this makes it reproducible."""
     largest = axes[np.abs(axes).argmax(axis=0), np.arange(axes.shape[1])]
     return axes * np.where(largest < 0, -1.0, 1.0)
 
@@ -236,8 +236,8 @@ def draw_tree(axes: Axes, forest: Forest, look: Colouring) -> None:
 def _elbows(forest: Forest, smallest: int) -> tuple[Floats, Ints]:
     """Return the lines from every child of at least `smallest` points up to its parent, and the child of each.
 
-    A line has three corners: over the middle of the parent's rows, across to the middle of the child's, down to it. A
-    child is a latent by its index, or a point by its row after all latents.
+    A line has three corners: over the middle of the parent's rows, across to the middle of the child's rows, down to
+    the child. A child is a latent by its index, or a point by its row after all latents.
     """
     n, size = forest.n_points, forest.latent_size
     node_size = np.concatenate([np.ones(n, np.int64), size])

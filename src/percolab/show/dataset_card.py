@@ -1,4 +1,4 @@
-"""The card of a dataset: what is in it at a glance, in one HTML file that opens offline.
+"""The card of a dataset: its content at a glance, in one HTML file that opens offline.
 
 `summary` describes the sizes in words, `distributions` draws depths, sizes and targets.
 """
@@ -29,9 +29,9 @@ from percolab.worlds.superposition import Superposition
 
 EXPLORE = "Explore it: points in space beside the hierarchy"
 LISTED_CLUSTERS = 10  #: Clusters that are listed.
-MOST_DRAWN = 200_000  #: Points of a cluster that is drawn; a larger one makes way for the next that is not.
-DRAWN_SAMPLES = 4_000  #: Samples that are drawn.
-SAMPLE_SEED = 0  #: What they are drawn with.
+MOST_DRAWN = 200_000  #: Most points of the cluster that is drawn; the largest cluster below this size is taken.
+DRAWN_SAMPLES = 4_000  #: Samples shown in a picture.
+SAMPLE_SEED = 0  #: Seed of the choice of these samples.
 
 
 def card(
@@ -45,8 +45,8 @@ def card(
 ) -> None:
     """Write the card of a dataset, of a superposed world, or of one factor of it; with a link to its `explorer`.
 
-    Of a dataset's X only the rows of one cluster are read, of a world's some thousand rows; that of a factor is made
-    again.
+    From the X of a dataset only the rows of one cluster are read, from the X of a world some thousand rows; the X of a
+    factor is made again.
     """
     files.check_output(path, overwrite=overwrite)
     if isinstance(dataset, Superposed) and factor is None:
@@ -89,7 +89,7 @@ def _parts_of_world(world: Superposed, name: str) -> list[str]:
 
 
 def _settings(recipe: Recipe | Superposition) -> dict[str, Any]:
-    """Return a recipe as names and values in words."""
+    """Return a recipe as names and readable values."""
     values = recipe.to_dict()
     if isinstance(recipe, Superposition):
         factors = {f"factor {k}": repr(factor) for k, factor in enumerate(recipe.factors)}
@@ -99,27 +99,27 @@ def _settings(recipe: Recipe | Superposition) -> dict[str, Any]:
 
 
 def _again(dataset: AnyDataset, name: str) -> list[str]:
-    """Return how to make a dataset again, or what stands in the way."""
+    """Return how to make a dataset again, or why that is not possible."""
     recipe = dataset.recipe
     if dataset.modification:
         return [pages.paragraph(f"Its recipe does not make it: {dataset.modification}.")]
     preset = next((preset for preset, known in PRESETS.items() if known == recipe), None)
     if preset is not None:
-        made, how = f'"{preset}"', f"percolab generate {preset}"
+        source, how = f'"{preset}"', f"percolab generate {preset}"
     elif isinstance(recipe, Recipe) and not recipe.edits:
-        made = "pl." + repr(recipe).replace("=Seeds(", "=pl.Seeds(").replace("=Target(", "=pl.Target(")
+        source = "pl." + repr(recipe).replace("=Seeds(", "=pl.Seeds(").replace("=Target(", "=pl.Target(")
         how = command(recipe)
     else:
         return pages.from_json(recipe.to_json(), type(recipe).__name__)
     return [
         pages.paragraph("On the command line, and in Python:"),
         pages.code(f"{how} -o {name if name.endswith('.zarr') else 'again.zarr'}"),
-        pages.code(f"import percolab as pl\n\nds = pl.generate({made})"),
+        pages.code(f"import percolab as pl\n\nds = pl.generate({source})"),
     ]
 
 
 def command(recipe: Recipe) -> str:
-    """Return the command that makes a dataset again, but for where to put it."""
+    """Return the command that makes a dataset again, without its output."""
     values = {name: value for name, value in recipe.to_dict().items() if name not in ("seeds", "target")}
     values |= {f"{name}_seed": seed for name, seed in asdict(recipe.seeds).items()}
     values["target"] = None if recipe.target == Target() else recipe.target
@@ -131,7 +131,7 @@ def command(recipe: Recipe) -> str:
 
 
 def _sizes(dataset: AnyDataset) -> list[tuple[str, str]]:
-    """Return what ``percolab info`` prints of the sizes, the size of X, and what theory says of them."""
+    """Return the sizes that ``percolab info`` prints, the size of X, and the predictions of theory."""
     rows = [*size_lines(summarise(dataset)), ("X", readable(math.prod(dataset.X.shape) * dataset.X.dtype.itemsize))]
     if isinstance(dataset, Superposed):
         world = dataset.recipe
@@ -144,7 +144,7 @@ def _sizes(dataset: AnyDataset) -> list[tuple[str, str]]:
 
 
 def _exceptions(dataset: Dataset) -> str:
-    """Return which bonds have another length, in words."""
+    """Return in words which bonds have another length."""
     if dataset.source_row is not None:
         return ", but for bonds that got another end"
     moved = any(isinstance(edit, Shift | Move) for edit in dataset.recipe.edits)
@@ -152,7 +152,7 @@ def _exceptions(dataset: Dataset) -> str:
 
 
 def _laws(dataset: Dataset) -> list[tuple[str, str]]:
-    """Return what theory says of the clusters, beside what they are; of a subsample it says nothing."""
+    """Return the predictions of theory for the clusters, beside the data; there are none for a subsample."""
     if dataset.source_row is not None or not dataset.forest.n_points:
         return []
     if dataset.recipe.mode == "random_graph":

@@ -1,4 +1,4 @@
-"""Figures of how sizes, depths and targets of a dataset are distributed, each with its law where there is one."""
+"""Figures of the distributions of sizes, depths and targets of a dataset, each with its law if there is one."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from percolab.show import pages, style
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-#: Least size that the power law is fitted to, as in the paper, since the size law is one only for large s; and the
-#: fewest clusters that it is fitted to.
+#: Least size in the fit of the power law, as in the paper, since the size law is a power law only for large s; and the
+#: fewest clusters in the fit.
 FITTED_SIZE, FEWEST_FITTED = 35, 50
-EXACT_TO = 200  #: Points of a cluster up to which the law of depths is exact; beyond, it is the limit.
+EXACT_TO = 200  #: Up to this many points of a cluster the law of depths is exact; beyond, the limit is used.
 PAPERS = "the normal law of the paper's targets for comparison"
-FEW_LABELS = 12  #: Labels that are drawn as bars.
-#: Sizes up to which the law of a random graph's clusters is added up; there are hardly any beyond.
+FEW_LABELS = 12  #: Most labels that are drawn as bars.
+#: Largest size in sums of the law of a random graph's clusters; there are hardly any larger clusters.
 LARGEST_SUMMED = 1 << 22
 
 
@@ -53,9 +53,9 @@ def panel(draw: Callable[[Axes], None], caption: str) -> str:
 
 
 def trees(dataset: Dataset) -> NDArray[np.bool_]:
-    """Tell for each cluster whether its tree and depths have the law of uniform trees.
+    """Return for each cluster whether its tree and depths have the law of uniform trees.
 
-    It does not if a bond closed a cycle in it, or if a subsample took only some of its points.
+    They do not if a bond closed a cycle in the cluster, or if a subsample took only some of its points.
     """
     forest = dataset.forest
     is_tree = np.full(forest.n_clusters, dataset.source_row is None)
@@ -64,7 +64,7 @@ def trees(dataset: Dataset) -> NDArray[np.bool_]:
 
 
 def regime(mean_degree: float) -> str:
-    """Return on which side of the critical point a random graph is."""
+    """Return in words on which side of the critical point a random graph is."""
     side = "below" if mean_degree < 1 else "above" if mean_degree > 1 else "at"
     return f"{side} the critical point"
 
@@ -73,7 +73,7 @@ def regime(mean_degree: float) -> str:
 
 
 def size_law(dataset: Dataset, sizes: Ints) -> Floats | None:
-    """Return the share of clusters of at least these sizes, of those of at least the first; None without a law."""
+    """Return the share of clusters of at least these sizes, among those of at least the first; None without a law."""
     recipe = dataset.recipe
     if dataset.source_row is not None:
         return None
@@ -93,7 +93,7 @@ def fit_exponent(size: Ints, least: int) -> tuple[float, float]:
     """Return the exponent of a discrete power law for sizes from `least` on, by maximum likelihood, and its error.
 
     The closed form 1 + n / Σ ln(s / (s_min - ½)) of Clauset, Shalizi and Newman (2009, Eq. 3.7), good for large s_min.
-    The error is that of independent clusters.
+    The error assumes independent clusters.
     """
     fitted = size[size >= least]
     exponent = 1 + fitted.size / float(np.sum(np.log(fitted / (least - 0.5))))
@@ -138,7 +138,7 @@ def _draw_depths(axes: Axes, dataset: Dataset) -> None:
 
 
 def _depth_law(sizes: Ints, edges: Floats) -> Floats:
-    """Return how many points of clusters of these sizes are expected between depths."""
+    """Return the expected number of points between depths, for clusters of these sizes."""
     expected = np.zeros(edges.size - 1)
     laws = theory.depth_laws(min(int(sizes.max()), EXACT_TO))
     depth = np.arange(laws.shape[1])

@@ -1,6 +1,6 @@
-"""Dots in rows: estimates with their intervals, one row per thing, one dot per series in the colour of its role.
+"""Dots in rows: estimates with their intervals, one row per item, one dot per series in the colour of its role.
 
-Rows keep any number of names whole, from two methods to thirty layers; the figure grows with them.
+Names of rows are never shortened, from two methods to thirty layers; the figure grows with their number.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 WIDTH = 6.4
-ROOMY = 16  #: Dots of a panel up to which their series are named beside them; beyond, a legend names them.
-APART, CLOSE = 0.2, 0.14  #: Inches between the dots of a row, where series are named beside them and where not.
-LETTERS = 12  #: Of a legend, per inch.
-SHARE = 0.8  #: Of a row's height, what its dots take.
+ROOMY = 16  #: Up to this many dots in a panel, series are named beside their dots; beyond, a legend names them.
+APART, CLOSE = 0.2, 0.14  #: Inches between the dots of a row, with and without the names of series beside them.
+LETTERS = 12  #: Letters of a legend per inch.
+SHARE = 0.8  #: Share of a row's height that its dots take.
 
 
 class Mark(NamedTuple):
-    """An estimate with its interval, and what it is the mean of: networks, or draws of the data."""
+    """An estimate with its interval, and the values that it is the mean of: networks, or draws of the data."""
 
     value: float
     low: float = float("nan")
@@ -37,13 +37,13 @@ class Panel:
     """Rows of dots over one axis."""
 
     rows: Sequence[str]
-    series: Mapping[str, Mapping[str, Mark]]  #: for each series its marks, by row
+    series: Mapping[str, Mapping[str, Mark]]  #: the marks of each series, by row
     xlabel: str
     title: str = ""
-    zero: float | None = 0.0  #: where a line says that there is nothing
+    zero: float | None = 0.0  #: where a line marks the absence of an effect
     log: bool = False
     limits: tuple[float, float] | None = None  #: ends of the axis; longer intervals run into its edge
-    colours: Mapping[str, str] = field(default_factory=dict)  #: of series that have no role
+    colours: Mapping[str, str] = field(default_factory=dict)  #: colours of series that have no role
 
     @property
     def is_roomy(self) -> bool:
@@ -52,14 +52,14 @@ class Panel:
 
     @property
     def height(self) -> float:
-        """Inches of the figure that it takes."""
+        """Height of the panel in inches."""
         apart = APART if self.is_roomy else CLOSE
         row = max(0.26, len(self.series) * apart / SHARE)
         return 0.65 + 0.3 * bool(self.title) + 0.18 * self.xlabel.count("\n") + len(self.rows) * row
 
 
 def draw(*panels: Panel, width: float = WIDTH) -> Figure:
-    """Return a figure of panels below each other; where one has no room for the names of series, a legend has them."""
+    """Return a figure of panels below each other; if one has no room for the names of series, a legend is added."""
     with style.sheet():
         is_roomy = all(panel.is_roomy for panel in panels)
         names = list(dict.fromkeys(name for panel in panels for name in panel.series))

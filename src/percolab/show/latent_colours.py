@@ -22,13 +22,13 @@ if TYPE_CHECKING:
     from matplotlib.cm import ScalarMappable
 
 
-#: Colours of latents above the coloured ones, and of points and latents in none of them.
+#: Colours of latents above the coloured ones, and of points and latents outside all of them.
 TRUNK, REST = "#333333", style.MIDDLE
 
 GROUP_SHARE = 0.03  #: Share of a cluster's points that a group must have to get a colour.
-#: Values that every dataset has. z is the value of a point for points, and that of a latent for its bond.
+#: Values that every dataset has. z is a point's value for points, and a latent's value for its bond.
 NAMED = ("y", "z")
-WITHIN = 0.99  #: Share of the values that the colour map tells apart; the rest gets its ends.
+WITHIN = 0.99  #: Share of the values that the colour map distinguishes; the rest gets the colours of its ends.
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,22 +36,22 @@ class Colouring:
     """Colours of a one-cluster forest."""
 
     points: NDArray[Any]  #: (n,) names or (n, 4) colours; also of the line from a point to its latent, in a tree
-    latents: NDArray[Any]  #: (n - 1,) of latents, hence of bonds
-    point_order: Ints  #: in which points are drawn; what matters comes last
+    latents: NDArray[Any]  #: (n - 1,) colours of latents, hence of bonds
+    point_order: Ints  #: order in which points are drawn; important points come last
     bond_order: Ints
-    tree_order: Ints  #: of latents, then of points
-    scale: ScalarMappable | None = None  #: what a colour means, for a colour bar
-    name: str = ""  #: of the values, for a colour bar
-    labels: tuple[tuple[str, str], ...] = ()  #: colours and words, for a legend
+    tree_order: Ints  #: order of latents, then of points
+    scale: ScalarMappable | None = None  #: the meaning of colours, for a colour bar
+    name: str = ""  #: name of the values, for a colour bar
+    labels: tuple[tuple[str, str], ...] = ()  #: colours and texts, for a legend
 
 
 # ---------------------------------------------------------------------- by latents
 
 
 def by_groups(forest: Forest, groups: Ints, labels: Sequence[str] = ()) -> Colouring:
-    """Colour what is inside of some latents of a one-cluster forest; of nested ones the smallest counts."""
+    """Colour the points and latents inside some latents of a one-cluster forest; if nested, the smallest counts."""
     latent_group = latent_groups(forest, groups)
-    # A point is in the group of its latent, unless that is above a group: then it is in none.
+    # A point is in the group of its latent; it is in no group if its latent is above a group.
     group = np.maximum(latent_group[forest.point_parent], -1)
     # The trunk is drawn last in a tree, since all branches begin there.
     tree = np.concatenate([latent_group, group])
@@ -68,20 +68,20 @@ def by_groups(forest: Forest, groups: Ints, labels: Sequence[str] = ()) -> Colou
 def disjoint_groups(forest: Forest, n_groups: int) -> Ints:
     """Return up to `n_groups` disjoint latents of a one-cluster forest, the leftmost first.
 
-    The largest piece is split until there are enough large ones.
+    The largest piece is split until there are enough large pieces.
     """
     size, children, n = forest.latent_size, forest.latent_children, forest.n_points
     enough = max(2, GROUP_SHARE * n)
     pieces = [(-n, 0)]
-    kept: list[int] = []
-    while pieces and len(pieces) + len(kept) < n_groups:
+    unsplit: list[int] = []
+    while pieces and len(pieces) + len(unsplit) < n_groups:
         _, latent = heapq.heappop(pieces)
         parts = [int(code) - n for code in children[latent] if code >= n and size[code - n] >= enough]
         for part in parts:
             heapq.heappush(pieces, (-int(size[part]), part))
         if not parts:
-            kept.append(latent)
-    return np.sort([*kept, *(latent for _, latent in pieces)])
+            unsplit.append(latent)
+    return np.sort([*unsplit, *(latent for _, latent in pieces)])
 
 
 def latent_groups(forest: Forest, groups: Ints) -> Ints:
@@ -98,12 +98,12 @@ def latent_groups(forest: Forest, groups: Ints) -> Ints:
 
 
 def colours(group: Ints) -> NDArray[np.str_]:
-    """Return the colour of each group; grey for none, dark for what is above a group."""
+    """Return the colour of each group; grey for none, dark for latents above a group."""
     return np.array([*PALETTE, TRUNK, REST])[group]
 
 
 def chosen_groups(dataset: Dataset, cluster: int, latents: Sequence[int]) -> tuple[Ints, list[str]]:
-    """Return chosen latents of a dataset as latents of one of its clusters, and what a legend says of each."""
+    """Return chosen latents of a dataset as latents of one of its clusters, and the legend entry of each."""
     forest = dataset.forest
     if not 1 <= len(latents) <= len(PALETTE):
         raise ValueError(f"latents must be 1 to {len(PALETTE)} latents, got {len(latents)}")
@@ -129,7 +129,7 @@ def by_values(forest: Forest, of_points: Floats, of_latents: Floats, name: str) 
     scale = style.colour_scale(low, high)
     scale.set_cmap(scale.get_cmap().with_extremes(bad=REST))
     points, latents = (scale.to_rgba(np.ma.masked_invalid(values)) for values in (of_points, of_latents))
-    # Values far from the middle, or large ones, are drawn on top; points without a value are drawn below all.
+    # Values far from the middle, or large values, are drawn on top; points without a value are drawn below all others.
     weight, latent_weight = (np.nan_to_num(values, nan=low) for values in (of_points, of_latents))
     if low < 0 < high:
         weight, latent_weight = np.abs(np.nan_to_num(of_points)), np.abs(np.nan_to_num(of_latents))
@@ -139,15 +139,14 @@ def by_values(forest: Forest, of_points: Floats, of_latents: Floats, name: str) 
 
 
 def values_of(dataset: Dataset, cluster: int, colour: str | ArrayLike) -> tuple[Floats, Floats, str]:
-    """Return what to colour a cluster by: a value of every point and of every latent, and their name.
+    """Return the values that colour a cluster: one per point and one per latent, and their name.
 
     Parameters
     ----------
     dataset, cluster
         Which cluster.
     colour
-        ``"y"``, whose mean over its points is the value of a latent; ``"z"``; or what `of_rows` returns, treated as y
-        is.
+        ``"y"``, whose mean over its points is the value of a latent; ``"z"``; or a result of `of_rows`, treated like y.
     """
     forest = dataset.forest
     rows = slice(int(forest.cluster_start[cluster]), int(forest.cluster_start[cluster + 1]))
@@ -165,7 +164,7 @@ def values_of(dataset: Dataset, cluster: int, colour: str | ArrayLike) -> tuple[
 
 
 def _means(forest: Forest, points: Floats) -> Floats:
-    """Return the mean of values over the points of each latent that have one; NaN where none has."""
+    """Return the mean of values over the points of each latent that have a value; NaN if none has."""
     known = ~np.isnan(points)
     edges = forest.latent_start, forest.latent_start + forest.latent_size
     columns = np.where(known, points, 0.0), known.astype(np.float64)
@@ -175,11 +174,11 @@ def _means(forest: Forest, points: Floats) -> Floats:
 
 
 def of_rows(known: Truth, values: ArrayLike) -> Floats:
-    """Return values of samples as values of the rows of a hierarchy: the mean over the samples of each, NaN if none."""
-    given = np.asarray(values)
-    if given.shape != known.rows.shape:
-        raise ValueError(f"colour must have shape {known.rows.shape}, one value per row, got {given.shape}")
-    numbers = given.astype(np.float64)
+    """Return values of samples as values of the rows of a hierarchy: the mean over each row's samples, NaN if none."""
+    column = np.asarray(values)
+    if column.shape != known.rows.shape:
+        raise ValueError(f"colour must have shape {known.rows.shape}, one value per row, got {column.shape}")
+    numbers = column.astype(np.float64)
     check_finite("colour", numbers)
     if known.in_order:
         return numbers

@@ -1,9 +1,9 @@
 """Self-contained HTML pages: text, tables and figures in one file that opens offline.
 
 Pages follow the reader's choice of light or dark. Figures are drawn once, dark on white; on a dark page the browser
-inverts their greys and keeps their colours. Wide tables take the width of the window; what is still wider scrolls in
-its own box, with a shade where there is more, or its parts stack. On paper nothing scrolls, and of what is
-folded only tables of many pages stay so.
+inverts their greys and keeps their colours. Wide tables take the width of the window; wider content scrolls in its own
+box, with a shade where there is more, or its parts stack. On paper nothing scrolls, and folded parts are shown, except
+for tables of many pages.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 LONG_LIST = 6
 WIDEST = 7  #: Columns of numbers that fit side by side on a sheet of paper.
 DPI = 180
-#: Dots of an image for each of the page's, so that it is sharp on a phone too: an inch is 120 wide on the page.
+#: Pixels of an image per pixel of the page, so that it is also sharp on a phone: an inch is 120 pixels on the page.
 DOTS = 1.5
-FITS = 800  #: Width of an image up to which its words can be read where it is made as narrow as a phone.
+FITS = 800  #: Widest image whose text is still readable when it is scaled to the width of a phone.
 
 
 def page(title: str, lead: str, body: Iterable[str], *, verdict: str = "", look: str = "", banner: str = "") -> bytes:
@@ -38,11 +38,11 @@ def page(title: str, lead: str, body: Iterable[str], *, verdict: str = "", look:
     title, lead
         Text; the lead says what was done, in grey.
     body
-        HTML already: a picture, the table, definitions folded.
+        Parts in HTML: a picture, the table, folded definitions.
     verdict, look
-        What was found, in one sentence, and its colour: good, bad, mixed or none.
+        The result, in one sentence, and its colour: good, bad, mixed or none.
     banner
-        What a reader must know before the verdict: that the run is not finished.
+        What a reader must know before the verdict, for example that the run is not finished.
     """
     above = [
         f'<p class="{kind}">{escape(text)}</p>\n'
@@ -69,23 +69,23 @@ def paragraph(text: str, *, quiet: bool = False) -> str:
 
 
 def code(text: str) -> str:
-    """Return text as it is, in a fixed-width font."""
+    """Return verbatim text, in a fixed-width font."""
     return f"<pre>{escape(text)}</pre>"
 
 
 def link(text: str, file: Path, page: Path) -> str:
-    """Return a paragraph that leads to another file, by the way there from the page, so that both can move together."""
+    """Return a paragraph that links to another file, by a path relative to the page, so that both can move together."""
     way = Path(os.path.relpath(file, page.absolute().parent)).as_posix()
     return f'<p><a href="{escape(quote(way))}">{escape(text)}</a></p>'
 
 
 def folded(title: str, body: Iterable[str]) -> str:
-    """Return HTML behind a line that opens it."""
+    """Return HTML that is folded under a title and opens on a click."""
     return f"<details><summary>{escape(title)}</summary>\n" + "\n".join(body) + "\n</details>"
 
 
 def definitions(text: str) -> str:
-    """Return what the words and columns of a table mean, folded."""
+    """Return the meanings of the words and columns of a table, folded."""
     return folded("What this means", [paragraph(text)])
 
 
@@ -112,12 +112,12 @@ def table(
     verdicts
         For each row the style of its last cell: good, bad or mixed.
     numbers
-        Columns that are set flush right.
+        Columns that are right-aligned.
     stack
-        Whether a row becomes a block of labelled lines on a phone; otherwise the table scrolls there. For rows with
-        sentences in them.
+        Whether a row becomes a block of labelled lines on a phone, which suits rows with sentences; otherwise the table
+        scrolls.
     small
-        Whether letters are small at any number of columns, as in the other parts of a wide table.
+        Whether to use small letters for any number of columns, as in the other parts of a wide table.
     """
     lines = [_row("th", head, numbers)] if head else []
     for i, row in enumerate(rows):
@@ -143,14 +143,14 @@ def wide_table(rows: Sequence[Sequence[str]], head: Sequence[str], *, names: int
 
 
 def settings(values: Mapping[str, Any]) -> str:
-    """Return plain values as a table of names and text; what is not set is left out."""
+    """Return plain values as a table of names and text; None is left out."""
     return table((name, _plain(value)) for name, value in values.items() if value is not None)
 
 
 def provenance(made: Mapping[str, Any]) -> list[str]:
     """Return versions, platform and time of making, under a heading; nothing if nothing is known."""
-    told = {key: value for key, value in made.items() if key not in ("loaded_from", "modified")}
-    return [heading("Provenance"), settings(told)] if told else []
+    shown = {key: value for key, value in made.items() if key not in ("loaded_from", "modified")}
+    return [heading("Provenance"), settings(shown)] if shown else []
 
 
 def from_json(recipe: str, kind: str) -> list[str]:
@@ -165,7 +165,7 @@ def from_json(recipe: str, kind: str) -> list[str]:
 
 
 def _plain(value: Any) -> str:
-    """Return a value in words; of a long list its beginning and its end."""
+    """Return a value as text; of a long list, its beginning and its end."""
     if isinstance(value, Mapping):
         return ", ".join(f"{key} {_plain(item)}" for key, item in value.items() if item is not None)
     if isinstance(value, list | tuple):
@@ -200,7 +200,7 @@ def picture(figure: Figure, caption: str, *, wide: bool = False) -> str:
 
 
 def image(png: bytes, caption: str, *, wide: bool = False) -> str:
-    """Return a PNG inside the page; a wide one keeps a size that can be read, and scrolls on a phone."""
+    """Return a PNG inside the page; a wide one keeps a readable size, and scrolls on a phone."""
     data, text = base64.b64encode(png).decode(), escape(caption)
     width = int(int.from_bytes(png[16:20]) / DOTS)  # the first field of a PNG's header
     box = f' class="scroll wide" style="--natural: {width}px"' if wide and width > FITS else ""

@@ -1,4 +1,4 @@
-"""One style for figures and pages: colours that everybody can tell apart, sizes that suit a page and half a slide."""
+"""One style for figures and pages: colours that everybody can distinguish, sizes that suit a page and half a slide."""
 
 from __future__ import annotations
 
@@ -26,20 +26,20 @@ HERE = Path(__file__).parent
 
 
 def text(name: str) -> str:
-    """Return a file of this room as it is: styles of pages, a filter for figures."""
+    """Return the text of a file of this package: styles of pages, a filter for figures."""
     return (HERE / name).read_text(encoding="utf-8")
 
 
-#: Okabe and Ito's colours, told apart with any colour vision; those used together also differ in lightness.
+#: Okabe and Ito's colours, distinguishable with any colour vision; colours used together also differ in lightness.
 BLACK, ORANGE, SKY, GREEN, YELLOW, BLUE, VERMILION, PURPLE = (
     "#000000", "#E69F00", "#56B4E9", "#009E73", "#F0E442", "#0072B2", "#D55E00", "#CC79A7",
 )  # fmt: skip
-#: The colours of things side by side, in this order; yellow is left out, too faint for thin lines.
+#: The colours of items side by side, in this order; yellow is left out, since it is too faint for thin lines.
 PALETTE = (BLUE, ORANGE, GREEN, PURPLE, SKY, VERMILION)
 INK, GREY, MIDDLE, FAINT = "#222222", "#8a8a8a", "#b5b5b5", "#d5d5d5"
-#: The colour of each role of a network, the same in all figures and pages; the order is that of legends.
+#: The colour of each role of a network, the same in all figures and pages, in the order of legends.
 ROLES = {"trained": BLUE, "other": VERMILION, "untrained": ORANGE, "raw": GREEN, "permuted": GREY}
-TRUTH = PURPLE  #: The colour of what is true, beside what is believed.
+TRUTH = PURPLE  #: The colour of the truth, beside beliefs.
 #: Other names of the roles, in figures of experiments.
 ALIASES = {
     "own": "trained", "own lexicon": "trained", "relevant": "trained", "other lexicon": "other", "irrelevant": "other",
@@ -58,17 +58,17 @@ PAGE = {
         "rest": "#4a4a4a", "strong": "#7cc4f0", "good": "#58c9a6", "bad": "#ff8189", "mixed": "#e2af55",
     },
 }  # fmt: skip
-#: A filter for figures on a dark page: greys are inverted, and colours stay as they are, the more the purer they are. A
-#: channel c of a pixel becomes c + g (1 - 2 l), where l is the middle of its largest and its smallest channel and the
-#: greyness g is 1 less their difference.
+#: A filter for figures on a dark page: greys are inverted, and the purer a colour is, the less it changes. A channel c
+#: of a pixel becomes c + g (1 - 2 l), where l is the mean of its largest and its smallest channel and the greyness g is
+#: 1 less their difference.
 DARK_FIGURES = text("dark_figures.svg")
-CROWDED = 200  #: Ratio of the ends of a logarithmic axis from which labels have room at powers of ten only.
+CROWDED = 200  #: From this ratio of its ends on, a logarithmic axis has labels only at powers of ten.
 MATPLOTLIB = ("figures need", "plot")
 
 
 @contextmanager
 def sheet() -> Iterator[None]:
-    """Draw in this style; matplotlib's settings are put back afterwards. Needs matplotlib, in the extra ``plot``."""
+    """Draw in this style; matplotlib's settings are restored afterwards. Needs matplotlib, in the extra ``plot``."""
     with needing(*MATPLOTLIB):
         from matplotlib.style import context
     with context(str(HERE / "figures.mplstyle")):
@@ -85,7 +85,7 @@ def new_figure(width: float, height: float) -> Figure:
 
 
 def as_png(figure: Figure, dpi: int = 100) -> bytes:
-    """Return a figure as the bytes of a PNG, for pages, notebooks and files; labels of axes that are cut are broken."""
+    """Return a figure as the bytes of a PNG, for pages, notebooks and files; axis labels that are too long wrap."""
     png = _drawn(figure, dpi)
     labels = [label for axes in figure.axes for label in (axes.xaxis.label, axes.yaxis.label)]
     excess = {label: _excess(label, figure, dpi) for label in labels}
@@ -102,7 +102,7 @@ def _drawn(figure: Figure, dpi: int) -> bytes:
 
 
 def _excess(label: Text, figure: Figure, dpi: int) -> float:
-    """Return how often the label of an axis is as long as there is room for, in a figure that has been drawn."""
+    """Return the ratio of the length of an axis label to the room for it, in a figure that has been drawn."""
     box, (width, height) = label.get_window_extent(dpi=dpi), dpi * figure.get_size_inches()
     low, high, room = (box.x0, box.x1, width) if label.get_rotation() == 0 else (box.y0, box.y1, height)
     middle = (low + high) / 2
@@ -110,16 +110,16 @@ def _excess(label: Text, figure: Figure, dpi: int) -> float:
 
 
 def _broken(text: str, lines: int) -> str:
-    """Break a text into lines of about one length; into two before what is in brackets, if that is near the middle."""
-    words = " ".join(text.split())
-    first, bracket, _ = words.partition(" (")
-    if lines == 2 and bracket and abs(len(first) / len(words) - 0.5) < 0.1:
-        return words.replace(" (", "\n(", 1)
-    return textwrap.fill(words, len(words) // lines + 4)
+    """Break a text into lines of about equal length; two lines break before a bracket if it is near the middle."""
+    line = " ".join(text.split())
+    first, bracket, _ = line.partition(" (")
+    if lines == 2 and bracket and abs(len(first) / len(line) - 0.5) < 0.1:
+        return line.replace(" (", "\n(", 1)
+    return textwrap.fill(line, len(line) // lines + 4)
 
 
 def css() -> str:
-    """Return the colours of pages and of roles as CSS variables; on paper they are the light ones."""
+    """Return the colours of pages and of roles as CSS variables; on paper the light colours are used."""
     light, dark = (
         " ".join(f"--{name}: {colour};" for name, colour in colours.items())
         for colours in (PAGE["light"] | ROLES | {"truth": TRUTH}, PAGE["dark"])
@@ -131,7 +131,7 @@ def css() -> str:
 
 
 def series_colours(names: Sequence[str]) -> list[str]:
-    """Return a colour for each series: that of its role, grey for a control, else shades in the order of the names."""
+    """Return a colour for each series: its role's colour, grey for a control, else shades in the order of the names."""
     from matplotlib import colormaps
     from matplotlib.colors import to_hex
 
@@ -145,8 +145,8 @@ def series_colours(names: Sequence[str]) -> list[str]:
 def colour_scale(low: float, high: float) -> ScalarMappable:
     """Return the colours of values in a range.
 
-    0 is a grey that can be seen on light and on dark, what is below it blue, what is above it red. Where 0 is outside
-    of the range it means nothing, and the colours are viridis.
+    0 is a grey that is visible on light and on dark, values below it are blue, values above it red. If 0 is outside the
+    range, the colours are viridis.
     """
     from matplotlib.cm import ScalarMappable
     from matplotlib.colors import LinearSegmentedColormap, Normalize
@@ -162,7 +162,7 @@ def colour_scale(low: float, high: float) -> ScalarMappable:
 
 
 def plain_numbers(axis: Axis) -> None:
-    """Write the numbers of a logarithmic axis in full, only as many as have room."""
+    """Write the numbers of a logarithmic axis in full, only as many as fit."""
     from matplotlib.ticker import LogLocator, NullFormatter
 
     low, high = axis.get_view_interval()

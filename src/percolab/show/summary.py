@@ -35,7 +35,7 @@ def summarise(dataset: AnyDataset) -> dict[str, Any]:
 
 
 def _summary(dataset: Dataset, start: Any, read: dict[str, Any]) -> dict[str, Any]:
-    """Return what follows from the starts of clusters, with the statistics that were read."""
+    """Return the statistics that follow from the starts of clusters, with the statistics that were read."""
     n_clusters = len(start) - 1
     # Clusters are sorted by size, the largest first.
     alone = bisect(range(n_clusters), False, key=lambda c: int(start[c + 1]) - int(start[c]) == 1)
@@ -101,7 +101,7 @@ def _summarise_factor(world: Superposed, k: int) -> dict[str, Any]:
 
 
 def summarise_store(location: Location, dataset: AnyDataset | StoredDocuments) -> dict[str, Any]:
-    """Return the same for a dataset on disk; of one with more than `LARGE` points nothing but a few rows is read."""
+    """Return the summary of a dataset on disk; if it has more than `LARGE` points, only a few rows are read."""
     if isinstance(dataset, StoredDocuments):
         first = np.asarray(dataset.floor[: max(1, LARGE // 10 // dataset.corpus.length)])
         floor = {"floor_mean": float(first[:, 1:].mean()) if len(first) else None}
@@ -112,7 +112,7 @@ def summarise_store(location: Location, dataset: AnyDataset | StoredDocuments) -
 
 
 def one_line(summary: dict[str, Any]) -> str:
-    """Return what was made, in one line, with the seeds that make it again."""
+    """Return one line about the data that were made, with the seeds that make them again."""
     if "n_documents" in summary:
         contexts = " and ".join(map(str, summary["n_contexts"]))
         return (
@@ -148,7 +148,7 @@ def table(summary: dict[str, Any], title: str) -> Table:
     result.add_column(style="cyan", no_wrap=True)
     result.add_column(overflow="fold")
     for name, value in _lines(summary):
-        result.add_row(name, Text(printable(value)))  # what a store says may come from a stranger
+        result.add_row(name, Text(printable(value)))  # text from a store may come from an untrusted source
     return result
 
 
@@ -159,8 +159,8 @@ def _lines(summary: dict[str, Any]) -> list[tuple[str, str]]:
     if "store_bytes" in summary:
         lines.append(("on disk", readable(summary["store_bytes"])))
     provenance = summary["provenance"]
-    made = {key: value for key, value in provenance.items() if key not in ("created", "loaded_from", "modified")}
-    lines.append(("made", f"{provenance.get('created', 'at an unknown time')} by {_pairs(made)}"))
+    versions = {key: value for key, value in provenance.items() if key not in ("created", "loaded_from", "modified")}
+    lines.append(("made", f"{provenance.get('created', 'at an unknown time')} by {_pairs(versions)}"))
     lines += [(f"sha256 {name}", digest) for name, digest in summary.get("sha256", {}).items()]
     if "sha256" in summary:
         lines.append(("verified", "every array matches its digest"))
@@ -240,7 +240,7 @@ def _y_text(summary: dict[str, Any]) -> str:
 
 
 def _counted(kinds: list[str]) -> str:
-    """Return kinds of edits in the order of their first, with how many there are of each."""
+    """Return kinds of edits in the order of first occurrence, with the number of each."""
     return ", ".join(f"{kinds.count(kind)} {kind}" for kind in dict.fromkeys(kinds))
 
 

@@ -1,7 +1,7 @@
 """Where the bytes of a store come from: a directory or a URL, read with bounds.
 
-A store may come from a stranger. So a file is read only if it is a plain file, in plain directories, of the size that
-is expected of it: no pipe can hang a reader, no device fill its memory, no link lead it elsewhere.
+A store may come from an untrusted source. So a file is read only if it is a plain file, in plain directories, of the
+expected size: no pipe can hang a reader, no device can fill its memory, and no link can lead it elsewhere.
 """
 
 from __future__ import annotations
@@ -64,12 +64,12 @@ class Directory:
             os.close(file)
 
     def stamp(self, key: str) -> object:
-        """Return something that changes when a file is replaced or written."""
+        """Return a value that changes when a file is replaced or written."""
         return _stamp(os.stat(f"{self.path}/{key}"))
 
     @contextmanager
     def _opened(self, key: str) -> Iterator[tuple[int, os.stat_result]]:
-        """Open a plain file in plain directories; yield it and what the system says of it."""
+        """Open a plain file in plain directories; yield its descriptor and its status."""
         *folders, _ = key.split("/")
         path = self.path
         try:
@@ -106,7 +106,7 @@ class Remote:
     """The files at a URL, through obstore or fsspec."""
 
     is_local = False
-    LOOK_AGAIN_S = 1.0  #: Seconds for which a stamp is believed: each look is a request.
+    LOOK_AGAIN_S = 1.0  #: Seconds for which a stamp is trusted: each check is a request.
 
     def __init__(self, url: Location) -> None:
         self.url = os.fspath(url)
@@ -132,7 +132,7 @@ class Remote:
         return False
 
     def stamp(self, key: str) -> object:
-        """Return something that changes when a file is replaced or written, as of a moment ago."""
+        """Return a value that changes when a file is replaced or written; it may be up to `LOOK_AGAIN_S` old."""
         looked, digest = self._stamps.get(key, (float("-inf"), None))
         if time.monotonic() - looked > self.LOOK_AGAIN_S:
             digest = hashlib.sha256(self.read(key, 1 << 24)).digest()
@@ -152,7 +152,7 @@ class Remote:
             raise FileNotFoundError(key) from fault
         except ImportError:
             raise
-        except Exception as fault:  # each kind of URL has failures of its own
+        except Exception as fault:  # each kind of URL has its own failures
             raise StoreError(f"{key} cannot be fetched: {objects.said(fault)}") from fault
         length = content if isinstance(content, int) else len(content)
         if length > most:
@@ -167,7 +167,7 @@ class Remote:
         return Remote, (self.url,)
 
 
-#: The files of a store by key, as ``X/c/0/0``. A missing one raises FileNotFoundError, a wrong one StoreError.
+#: The files of a store by key, such as ``X/c/0/0``. A missing file raises FileNotFoundError, a wrong one StoreError.
 Source = Directory | Remote
 
 

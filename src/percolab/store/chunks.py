@@ -1,7 +1,7 @@
-"""The chunks of an array: how large they are, and how they are read: one open, one read, one checksum.
+"""The chunks of an array: their sizes, and how they are read: one open, one read, one checksum.
 
 A chunk is a block of rows in C order, little-endian, padded to a whole block at the end of the array. Floats are
-stored as they are, integers packed by Blosc; behind either is a CRC32C of four bytes. Zarr reads the same files; this
+stored uncompressed, integers packed by Blosc; a CRC32C of four bytes follows. Zarr reads the same files; this reader
 is faster, and never takes more memory than the block has, whatever the files hold.
 """
 
@@ -20,13 +20,13 @@ from percolab.ground.text import one_line
 from percolab.store.byte_sources import Source
 from percolab.store.schema import DIGEST_BYTES, Layout, StoreError, is_packed
 
-#: Size a block of rows comes close to: large enough to stream, small enough to read a few rows from.
+#: Target size of a block of rows: large enough to stream, small enough to read a few rows from.
 CHUNK_BYTES = 1 << 22
 DIGESTS_PER_CHUNK = 1 << 16
 CRC_BYTES = 4
-HEADER_BYTES = 16  #: Bytes of the header of Blosc: the most by which packing makes a chunk longer.
-THREADS = 4  #: Threads that read back, or use a URL, where most of the time goes into waiting for answers.
-SPARSE = 4  #: Rows are read one by one if fewer than one row in `SPARSE` of their block is asked for.
+HEADER_BYTES = 16  #: Bytes of Blosc's header: packing makes a chunk longer by at most this many.
+THREADS = 4  #: Threads that read back, or use a URL, where most of the time is spent waiting.
+SPARSE = 4  #: Rows are read one by one if fewer than one row in `SPARSE` of their block is needed.
 
 
 def layout_of(name: str, shape: tuple[int, ...], dtype: np.dtype[Any], cell: int) -> Layout:
@@ -59,7 +59,7 @@ class Chunks:
         self.name = name
         self.layout = layout
         self._tail = "/0" * (len(layout.shape) - 1)
-        #: the stamp of each chunk whose checksum was right
+        #: the stamp of each chunk whose checksum was correct
         self._checked: dict[int, object] = {}
 
     def read(self, block: int) -> NDArray[Any]:
@@ -83,7 +83,7 @@ class Chunks:
             out[:] = self.read(block)[rows]
 
     def _pick(self, block: int, rows: NDArray[np.intp], out: NDArray[Any]) -> bool:
-        """Read single rows; tell whether it could be done."""
+        """Read single rows; return whether that was possible."""
         stamp, size = self._checked.get(block), self.layout.row_bytes
         if stamp is None:
             return False
@@ -100,7 +100,7 @@ class Chunks:
 
     @contextmanager
     def _faults(self) -> Iterator[None]:
-        """Name the array in what goes wrong."""
+        """Name the array in errors."""
         try:
             yield
         except FileNotFoundError:
@@ -119,7 +119,7 @@ class Chunks:
         content = np.frombuffer(self.source.read(key, out.nbytes + HEADER_BYTES + CRC_BYTES), np.uint8)
         packed = content[:-CRC_BYTES]
         _check(key, packed, content[-CRC_BYTES:])
-        # The header says how long the chunk is and how much it unpacks to: compared before Blosc believes it.
+        # The header holds the length of the chunk and its unpacked size: both are checked before Blosc uses them.
         unpacked, _, size = packed[4:HEADER_BYTES].view("<u4").tolist() if packed.size >= HEADER_BYTES else (0, 0, 0)
         if (unpacked, size) != (out.nbytes, packed.size):
             raise StoreError(f"{key} must unpack to {out.nbytes} bytes, got {unpacked}")

@@ -1,4 +1,4 @@
-"""Whole stores: written beside their target, and moved there when complete, in one step."""
+"""Whole stores: written beside their target, and moved to it when complete, in one step."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ from percolab.worlds.superposed import AnyDataset, Superposed
 def save(
     dataset: AnyDataset, path: Location, *, overwrite: bool = False, sync: bool = True, progress: Progress = silent
 ) -> None:
-    """Write a dataset or a world to a path or a URL. What is at a path stays unless this succeeds.
+    """Write a dataset or a world to a path or a URL. An existing dataset at a path stays unless this succeeds.
 
     Parameters
     ----------
     dataset
-        What to write.
+        The dataset or world to write.
     path
-        A path, or a URL that fsspec knows. Where it is a link, what it leads to is written.
+        A path, or a URL that fsspec knows. If it is a link, the target of the link is written.
     overwrite
-        Replace a dataset that is there, in one step, once this one is complete. Nothing else is ever replaced.
+        Replace an existing dataset, in one step, once the new one is complete. Nothing else is ever replaced.
     sync
-        Have everything on the disk before the dataset is at its path, so that not even a power cut leaves half of one.
+        Sync everything to disk before the dataset is moved to its path, so that even a power cut leaves no partial one.
     progress
-        Called with a stage, how many bytes are written and how many there are.
+        Called with (stage, bytes written, bytes in all).
     """
     check_target(path, overwrite=overwrite)
     if locations.local_path(path) is None:
@@ -55,10 +55,10 @@ def save(
 
 
 def _keep(complete: Path, target: Path) -> Path:
-    """Move a dataset that found its target taken to a name of its own: it may have taken hours."""
-    kept = target.with_name(f"{target.stem[:100]}.kept-{secrets.token_hex(4)}{target.suffix[:20]}")
-    files.rename_new(complete, kept)
-    return kept
+    """Keep a dataset under another name if its target was taken in the meantime: it may have taken hours."""
+    spare = target.with_name(f"{target.stem[:100]}.kept-{secrets.token_hex(4)}{target.suffix[:20]}")
+    files.rename_new(complete, spare)
+    return spare
 
 
 def check_target(path: Location, *, overwrite: bool) -> None:
@@ -86,14 +86,14 @@ def _check_url(url: Location) -> None:
         there = metadata.attributes(source(url), url).get("status")
     except FileNotFoundError:
         return
-    except StoreError as fault:  # something else is there, or the server does not answer
+    except StoreError as fault:  # the URL holds something else, or the server does not answer
         raise FileExistsError(f"output must be new, since URLs are not overwritten: {fault}") from fault
     if there != "writing":
         raise FileExistsError(f"output must not exist, since URLs are not overwritten, got {str(url)!r}")
 
 
 def _write(dataset: AnyDataset, path: Location, progress: Progress) -> None:
-    """Write all columns of a dataset to a store, cell by cell; those of a world, and those that few have, whole."""
+    """Write all columns of a dataset to a store, cell by cell; the columns of a world, and rare columns, whole."""
     counts = (dataset.forest.n_points, dataset.forest.n_clusters) if isinstance(dataset, Dataset) else (0, 0)
     store = unfinished.begin(path, dataset.recipe, *counts)
     columns, sha256 = dict(_columns(dataset)), {}
@@ -112,7 +112,7 @@ def _write(dataset: AnyDataset, path: Location, progress: Progress) -> None:
     for name in (name for name in columns if name not in store.content.in_cells):
         sha256[name] = store.write_whole(name, columns[name])
         report(columns[name].nbytes)
-    store.finish(_provenance(dataset), sha256, sync=False)  # what is moved to a target is synced before that
+    store.finish(_provenance(dataset), sha256, sync=False)  # a store that is moved is synced before the move
 
 
 def _columns(dataset: AnyDataset) -> Iterator[tuple[str, Any]]:
@@ -134,28 +134,28 @@ def _columns(dataset: AnyDataset) -> Iterator[tuple[str, Any]]:
 
 
 def _provenance(dataset: AnyDataset) -> dict[str, Any]:
-    """Return where a dataset came from, and what sets it apart from its recipe; of a world also its factors'."""
-    made = {key: value for key, value in dataset.provenance.items() if key != "loaded_from"}
+    """Return the provenance of a dataset, with its modification; for a world also the provenance of its factors."""
+    record = {key: value for key, value in dataset.provenance.items() if key != "loaded_from"}
     if dataset.modification:
-        made["modified"] = dataset.modification
+        record["modified"] = dataset.modification
     if isinstance(dataset, Superposed):
         factors = [
             {key: value for key, value in part.provenance.items() if key != "loaded_from"} for part in dataset.factors
         ]
-        made |= {"sigma": dataset.sigma.tolist(), "factors": factors}
-    return made
+        record |= {"sigma": dataset.sigma.tolist(), "factors": factors}
+    return record
 
 
 # ---------------------------------------------------------------------- the last step
 #
-# Moving a complete store to its target, so that at every moment there is a whole one, the old or the new.
-# Nothing is replaced unless it was asked for, and then only a dataset of percolab, in exchange: old and new change
-# names in one step, and the old one is removed after that. Where the system cannot exchange two names, nothing is
+# Moving a complete store to its target, so that the target is always a complete store, the old or the new.
+# Nothing is replaced without `overwrite`, and then only a dataset of percolab, by an exchange: old and new exchange
+# names in one step, and the old one is removed after that. If the system cannot exchange two names, nothing is
 # replaced.
 
 
 def status(location: Location) -> str:
-    """Return the status of the store at a location, or that it is "foreign", or that "nothing" is there."""
+    """Return the status of the store at a location; "foreign" if it is no store, "nothing" if the location is free."""
     try:
         return str(metadata.attributes(source(location), location).get("status", "foreign"))
     except FileNotFoundError:
@@ -167,7 +167,7 @@ def status(location: Location) -> str:
 def put(complete: Path, target: Path, *, overwrite: bool, sync: bool = True) -> None:
     """Move a complete store to its target. A store that has this name is replaced only with `overwrite`.
 
-    Raises FileExistsError if something is there that may not be replaced; the store then stays where it is.
+    Raises FileExistsError if the target exists and may not be replaced; the store then stays where it is.
     """
     if sync:
         files.sync_tree(complete)
@@ -191,7 +191,7 @@ def _replace(complete: Path, target: Path) -> None:
 
 
 def check_exchange(target: Path) -> None:
-    """Raise FileExistsError, in one line, unless what is at a target can be exchanged for something new."""
+    """Raise FileExistsError, in one line, unless a target can exchange names with a new store."""
     with files.open_partial(target) as first, files.open_partial(target) as other:
         try:
             _exchange(Path(first.name), Path(other.name), target)

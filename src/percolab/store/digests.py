@@ -1,4 +1,4 @@
-"""Digests of blocks, arrays and cells, and the one comparison of what is stored with what was written."""
+"""Digests of blocks, arrays and cells, and the comparison of stored data with the digests of the written data."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def of_array(blocks: Iterable[bytes]) -> str:
 
 
 def block_fault(chunks: Chunks, block: int, digest: bytes) -> str | None:
-    """Read a block and compare it with its digest; return what is wrong with it, or None."""
+    """Read a block and compare it with its digest; return a description of the fault, or None."""
     try:
         rows = chunks.read(block)
     except StoreError as error:
@@ -60,7 +60,7 @@ def recorded(source: Source, name: str, n_blocks: int, sha256: Mapping[str, Any]
 
 # ---------------------------------------------------------------------- cells
 #
-# The cells of a store: what one writer owns, and what is checked at a time.
+# The cells of a store: the units that one writer owns and that are checked one at a time.
 # The rows of a store are cut into cells of `CELL` rows: of points, of latents, of clusters and of cluster edges.
 # Every chunk lies in one cell, so each cell can be written by another process, on another machine, in any order. The
 # arrays and their chunks depend on the shapes and types of the data alone, so a finished store does not show how it
@@ -83,10 +83,10 @@ class Cells(ABC):
 
     @abstractmethod
     def expected(self, kind: str, index: int) -> Sequence[bytes] | None:
-        """Return the recorded digests of the blocks of a cell, or None if there are none to trust."""
+        """Return the recorded digests of the blocks of a cell, or None if there are no trustworthy ones."""
 
     def n_rows(self, kind: str) -> int:
-        """Return the number of points, latents, clusters or cluster edges: `kind` says what rows are."""
+        """Return the number of rows of a kind: points, latents, clusters or cluster edges."""
         kinds = self.content.kinds
         return self.chunks(kinds[check_choice("kind", kind, tuple(kinds))][0]).layout.shape[0]
 
@@ -116,7 +116,7 @@ class Cells(ABC):
         Parameters
         ----------
         progress
-            Called with a stage, how many cells were looked at and how many there are.
+            Called with (stage, cells checked, cells in all).
         """
         lacking: Missing = {kind: [] for kind in self.content.kinds}
         for kind, index, fault in self.faults(progress):
@@ -125,7 +125,7 @@ class Cells(ABC):
         return lacking
 
     def faults(self, progress: Progress = silent) -> Iterator[tuple[str, int, str | None]]:
-        """Read every cell, several at a time; yield each with what is wrong with it, or None."""
+        """Read every cell, several at a time; yield each with a description of its fault, or None."""
         cells = list(self.cells())
         with ThreadPoolExecutor(THREADS) as pool:
             try:

@@ -1,9 +1,9 @@
-"""One writer at a time. At a path: the lock of a directory, which ends with the process that holds it.
+"""One writer at a time. At a path: the lock of a directory, which is released when its process ends.
 
-At a URL: a lock object that is made if it is not there, and renewed while its owner lives. Object storage can refuse to
-make an object that exists, and to replace one that is not as it was when it was read. So of many runs that begin at
-once one gets the lock, and of many that find the lock of a dead run one takes it over. A run is dead when it has not
-renewed its lock for `LEASE_S` seconds by the clock of the server; on the same machine, at once.
+At a URL: a lock object that is created if there is none, and renewed while its owner runs. Object storage can refuse to
+create an object that exists, and to replace an object that has changed since it was read. So of many runs that begin
+at once, one gets the lock, and of many that find the lock of a dead run, one takes it over. A run is dead when it has
+not renewed its lock for `LEASE_S` seconds by the clock of the server; on the same machine, as soon as it ends.
 """
 
 from __future__ import annotations
@@ -59,10 +59,10 @@ class Lease:
         self._thread.start()
 
     def check(self) -> None:
-        """Raise if the lock was lost, or may be: not renewed for so long that another run may have taken it over."""
+        """Raise if the lock was lost, or was not renewed for so long that another run may have taken it over."""
         if self._lost:
             raise StoreError(f"{self.url} was taken over by another run, since this one could not renew its lock")
-        if time.monotonic() - self._renewed > LEASE_S:  # a request that hangs says nothing
+        if time.monotonic() - self._renewed > LEASE_S:  # a request that hangs reports nothing
             raise StoreError(f"{self.url} may be taken over by another run, since this one could not renew its lock")
 
     def release(self) -> None:
@@ -93,16 +93,16 @@ class Lease:
             ) from None
 
     def _take_over(self) -> str:
-        """Replace the lock of a run that is dead; raise if it is not."""
+        """Replace the lock of a dead run; raise if the run is alive."""
         import obstore
 
         try:
             there = obstore.get(self._store, LOCK)
-        except FileNotFoundError:  # given back meanwhile
+        except FileNotFoundError:  # released in the meantime
             return self._put("create")
         tag, renewed = there.meta["e_tag"], there.meta["last_modified"]
         owner: dict[str, Any] = {}
-        with suppress(ValueError):  # whatever is there is no lock of ours
+        with suppress(ValueError):  # the object is not a lock of percolab
             owner = foreign_files.parse_json(bytes(there.bytes()) if there.meta["size"] < 4096 else b"")
         left = LEASE_S - (self._now() - renewed).total_seconds()
         if left > 0 and not _is_dead(owner):
@@ -115,7 +115,7 @@ class Lease:
         return StoreError(f"{self.url} is being written by another process{who}; {after}")
 
     def _now(self) -> datetime:
-        """Return the time by the clock of the server, which need not be ours."""
+        """Return the time by the clock of the server, which may differ from ours."""
         import obstore
 
         key = f"{LOCK}-{self._owner['owner']}"
@@ -128,7 +128,7 @@ class Lease:
     # ------------------------------------------------------------------ keeping it
 
     def _put(self, mode: Any) -> str:
-        """Write the lock, on a condition; each time it is another text, so that it has another tag."""
+        """Write the lock, on a condition; its text is different each time, so that its tag is too."""
         import obstore
 
         self._turn += 1
@@ -153,15 +153,15 @@ class Lease:
 
 @contextmanager
 def alone(location: Location, target: Location) -> Iterator[Callable[[], None]]:
-    """Keep other runs away from a store before anything in it changes, also from one that is not there yet.
+    """Keep other runs away from a store before anything in it changes, even if the store does not exist yet.
 
-    Yield a function that raises if that did not last. Messages name `target`, where the store is to be in the end.
+    Yield a function that raises if the lock was lost. Messages name `target`, the final location of the store.
     """
     path = local_path(location)
     if path is not None:
         with _alone_in(path, target):
             yield lambda: None
-    elif not objects.handles(os.fspath(location)):  # fsspec has no writing on a condition
+    elif not objects.handles(os.fspath(location)):  # fsspec has no conditional writes
         yield lambda: None
     else:
         lease = Lease(os.fspath(location))
@@ -173,7 +173,7 @@ def alone(location: Location, target: Location) -> Iterator[Callable[[], None]]:
 
 @contextmanager
 def _alone_in(path: Path, target: Location) -> Iterator[None]:
-    """Hold the lock of a directory, which is made if it is not there, and removed if nothing came of it."""
+    """Hold the lock of a directory, which is created if needed, and removed if it stays empty."""
     with ExitStack() as held:
         while True:
             if not path.exists():
@@ -182,7 +182,7 @@ def _alone_in(path: Path, target: Location) -> Iterator[None]:
             try:
                 held.enter_context(locked(path, target))
                 break
-            except FileNotFoundError:  # another run came to nothing and removed it
+            except FileNotFoundError:  # another run wrote nothing and removed it
                 continue
         try:
             yield
@@ -193,7 +193,7 @@ def _alone_in(path: Path, target: Location) -> Iterator[None]:
 
 @contextmanager
 def locked(path: Path, target: Location) -> Iterator[None]:
-    """Hold the lock of a directory that is there, or say in one line that another process writes to the target."""
+    """Hold the lock of an existing directory, or say in one line that another process writes to the target."""
     try:
         with locks.alone(path, links=False):
             yield
@@ -205,9 +205,9 @@ def locked(path: Path, target: Location) -> Iterator[None]:
 
 
 def _here() -> dict[str, Any]:
-    """Return what tells this process from others, on this machine and elsewhere."""
+    """Return the identity of this process, unique on this machine and across machines."""
     place = [socket.gethostname(), str(psutil.boot_time())]
-    with suppress(OSError):  # in containers processes have numbers of their own
+    with suppress(OSError):  # each container numbers its processes itself
         place.append(str(os.stat("/proc/self/ns/pid").st_ino))
     return {
         "host": socket.gethostname(),
@@ -225,6 +225,6 @@ def _started(pid: int) -> float | None:
 
 
 def _is_dead(owner: dict[str, Any]) -> bool:
-    """Tell whether the process that holds a lock was on this machine and has ended."""
+    """Return whether the process that holds a lock was on this machine and has ended."""
     here = owner.get("place") == _here()["place"] and isinstance(owner.get("pid"), int)
     return here and _started(owner["pid"]) != owner.get("started")

@@ -1,16 +1,16 @@
 """Datasets, worlds and documents on disk: a Zarr v3 group that is either complete or recognisably not a dataset.
 
 The group of a dataset holds one array per column (X, y, latent_z, point_z and the five columns of the forest), each cut
-into blocks of rows, one chunk per block. Attributes hold recipe, provenance, a digest per array and one of all that is
-said here. `digests/NAME` holds the sha256 of each block of array NAME; the array's digest is the sha256 of those. Every
-chunk also carries a CRC32C that is checked when it is read.
+into blocks of rows, one chunk per block. Attributes hold the recipe, the provenance, one digest per array, and one
+digest of this whole description. `digests/NAME` holds the sha256 of each block of array NAME; the array's digest is the
+sha256 of these. Every chunk also carries a CRC32C that is checked when it is read.
 
 The group of a world holds X, y and rows; ``factors/K`` holds all columns of the dataset of factor K but X, which its
 recipe makes again.
 
-`commit.save` writes beside its target under another name and moves the store there when complete, so an interrupted
-write leaves what was there before. At a URL, where nothing can be moved, it writes to the target itself. The status
-attribute says "complete" only at the very end; `unfinished` says how a store gets there.
+`commit.save` writes beside its target under another name and moves the complete store to the target, so an interrupted
+write leaves the target unchanged. At a URL, where nothing can be moved, it writes to the target itself. The status
+attribute says "complete" only at the very end; `unfinished` describes how a store is written.
 """
 
 from __future__ import annotations
@@ -44,14 +44,14 @@ from percolab.worlds.superposition import Superposition
 def load(path: Location, *, verify: bool = False) -> Any:
     """Open a dataset, a superposed world, or documents. Nothing but metadata is read.
 
-    X, and every column of documents, is read as it is indexed; the rest at first touch.
+    X, and every column of documents, is read when it is indexed; other fields are read when first used.
 
     Parameters
     ----------
     path
         Where `save`, ``percolab generate`` or ``percolab documents`` wrote it: a path, or a URL that fsspec knows.
     verify
-        Read everything once and compare it with its digests; raise `StoreError` naming what differs.
+        Read everything once and compare it with its digests; raise `StoreError` naming the array that differs.
     """
     store = Complete(path)
     if verify:
@@ -74,7 +74,7 @@ def load_points(path: Location) -> Any:
 class Complete(Cells):
     """A complete store. Opening it reads and checks its whole description, and no data.
 
-    Later reads come from the same store, or raise.
+    Later reads return data of the same store, or raise.
 
     Parameters
     ----------
@@ -89,7 +89,7 @@ class Complete(Cells):
         self.location = absolute(location)
         self.source = source(self.location)
         self._stamp: object = None
-        with suppress(StoreError):  # `attributes` says what is wrong
+        with suppress(StoreError):  # `attributes` raises with the reason
             self._stamp = self._look()
         self.attributes = metadata.attributes(self.source, location)
         metadata.check_complete(self.attributes, location)
@@ -108,7 +108,7 @@ class Complete(Cells):
         self._chunks = {name: Chunks(self.source, name, layout) for name, layout in self.layouts.items()}
 
     def check_unchanged(self) -> None:
-        """Raise if another dataset is there, or none, since the store was opened."""
+        """Raise if the store was replaced or removed since it was opened."""
         now = self._look()
         if now == self._stamp:
             return
@@ -190,13 +190,13 @@ class Complete(Cells):
         return self._extra(folder) if name == "extra" else self.array(f"{folder}{name}")[:]
 
     def _rows(self) -> NDArray[np.int64]:
-        """Return the table of rows, checked: they index the factors. Rows of one factor lie side by side."""
+        """Return the table of rows, checked, since they index the factors. The rows of one factor are contiguous."""
         rows = np.asfortranarray(self.array("rows")[:])
         check_rows(rows, [self.layouts[f"factors/{k}/y"].shape[0] for k in range(rows.shape[1])], self.given)
         return rows
 
     def _extra(self, folder: str) -> dict[str, NDArray[Any]]:
-        """Return the columns that only some datasets have, but for those of the forest; truth values are bytes."""
+        """Return the columns that only some datasets have, without the columns of the forest; booleans are bytes."""
         names = [name for name in schema.EXTRA_COLUMNS if name not in CYCLE_COLUMNS]
         columns = {name: self.array(key)[:] for name in names if (key := f"{folder}extra/{name}") in self.layouts}
         return {
@@ -204,9 +204,9 @@ class Complete(Cells):
         }
 
     def _forest(self, folder: str, recipe: Recipe) -> Forest:
-        """Return a forest, checked: compiled code trusts it, and it may come from a stranger."""
+        """Return a forest, checked: compiled code trusts it, and it may come from an untrusted source."""
         keys = {name: f"{folder}{name}" for name in FOREST_COLUMNS}
-        # Bonds that close cycles are an extra of a dataset, and a column of a factor.
+        # Bonds that close cycles are extra columns of a dataset, but ordinary columns of a factor.
         places = [(name, f"{folder}{extra}{name}") for name in CYCLE_COLUMNS for extra in ("", "extra/")]
         keys |= {name: key for name, key in places if key in self.layouts}
         forest = Forest(**{name: self.array(key)[:] for name, key in keys.items()})

@@ -1,4 +1,4 @@
-"""Where a store may be: a path, or a URL: of object storage, as ``s3://bucket/name.zarr``, or any that fsspec knows."""
+"""Locations of stores: a path, or a URL, such as ``s3://bucket/name.zarr`` or any other that fsspec knows."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 Location = str | os.PathLike[str]
 
 LOCK = "percolab.lock"  #: Key of the lock of a store at a URL, in that store; see `exclusion`.
-#: Name of the file that Zarr writes before it renames it to its key; a killed writer leaves it.
+#: Name of the temporary file that Zarr writes and then renames to its key; a killed writer leaves it behind.
 TEMPORARY = re.compile(r".+\.[0-9a-f]{32}\.partial")
 
 
@@ -36,7 +36,7 @@ def absolute(location: Location) -> str:
 
 
 def writing_target(location: Location) -> str:
-    """Return where to write: links are followed, so that what they lead to is written and they stay."""
+    """Return where to write: links are followed, so that their targets are written and the links stay."""
     path = local_path(location)
     return os.fspath(location) if path is None else os.path.realpath(path)
 
@@ -50,7 +50,7 @@ def zarr_store(location: Location) -> Store:
         return LocalStore(path)
     if objects.handles(url):
         return ObjectStore(objects.opened(url))
-    file_system(location)  # raises, in one line, if there is no such thing
+    file_system(location)  # raises, in one line, if there is none
     return FsspecStore.from_url(url)
 
 
@@ -74,7 +74,7 @@ def file_system(location: Location) -> tuple[Any, str]:
 
 
 def is_free(location: Location) -> bool:
-    """Tell whether nothing is at a location, but for what a writer left that was killed as it began."""
+    """Return whether a location is free, apart from files of a writer that was killed as it began."""
     path, url = local_path(location), os.fspath(location)
     if path is not None:
         names = [file.name for file in path.iterdir()] if path.is_dir() else [""]

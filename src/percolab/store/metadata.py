@@ -1,7 +1,7 @@
 """The description of a store, which is trusted only as far as it is checked.
 
 A Zarr group and its arrays are described by files named ``zarr.json``. They are read here, and not by Zarr, so that
-nothing is accepted but what a writer of percolab writes: one way to cut arrays, to name chunks and to pack them.
+only descriptions that percolab writes are accepted: one way to cut arrays, to name chunks and to pack them.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from percolab.store.schema import FORMAT, Layout, StoredRecipe, StoreError
 from percolab.worlds.superposition import Superposition
 
 ROOT = "zarr.json"
-LARGEST_BLOCK = 1 << 26  #: Bytes of a block, unless it is a single row: sixteen times what a writer makes.
+LARGEST_BLOCK = 1 << 26  #: Most bytes of a block, unless it is a single row: sixteen times the size that writers use.
 MOST_ROWS = 1 << 62
 KEY_ENCODING = {"name": "default", "configuration": {"separator": "/"}}
 TYPES = ("float32", "float64", *(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)))
@@ -75,7 +75,7 @@ def check_complete(said: Mapping[str, Any], location: Location) -> None:
 
 
 def layout(source: Source, name: str, location: Location) -> Layout | None:
-    """Return how an array is stored, or None if it is missing; raise unless a writer of percolab could have made it."""
+    """Return the layout of an array, or None if it is missing; raise unless percolab could have written it."""
     try:
         return _layout(_json(source, f"{name}/{ROOT}"), schema.is_packed(name))
     except FileNotFoundError:
@@ -100,9 +100,9 @@ def _layout(said: dict[str, Any], packed: bool) -> Layout:
         )
     except (AttributeError, IndexError, KeyError, TypeError, ValueError) as fault:
         raise StoreError(f"its metadata are not those of an array: {one_line(fault)}") from fault
-    for key, found, wanted in rules:
-        if found != wanted:
-            raise StoreError(f"{key} must be {wanted!r}, got {shown(found)}")
+    for key, value, wanted in rules:
+        if value != wanted:
+            raise StoreError(f"{key} must be {wanted!r}, got {shown(value)}")
     _check_sizes(shape, chunks)
     known = Layout(shape, dtype, chunks[0], packed)
     most = max(LARGEST_BLOCK, known.row_bytes)
@@ -122,7 +122,7 @@ def _check_sizes(shape: tuple[Any, ...], chunks: tuple[Any, ...]) -> None:
 def layouts(
     source: Source, recipe: StoredRecipe, location: Location, attributes: Mapping[str, Any]
 ) -> dict[str, Layout]:
-    """Return how the arrays of a complete store are stored; raise unless shapes and types are those of the recipe.
+    """Return the layouts of the arrays of a complete store; raise unless shapes and types fit the recipe.
 
     A modified dataset may have another number of points than its recipe makes.
     """
@@ -149,12 +149,12 @@ def layouts(
 
 
 def _counts(arrays: Mapping[str, Layout]) -> tuple[int, int]:
-    """Return the number of points and of clusters of a dataset, by the lengths of its arrays."""
+    """Return the number of points and of clusters of a dataset, from the lengths of its arrays."""
     return arrays["point_id"].shape[0], arrays["cluster_id"].shape[0]
 
 
 def _expected(recipe: StoredRecipe, arrays: Mapping[str, Layout]) -> dict[str, schema.Column]:
-    """Return the shape and the type that each of these arrays must have, given the lengths that they have."""
+    """Return the shape and the type that each of these arrays must have, given the number of points and clusters."""
     if isinstance(recipe, Superposition):
         n = arrays["y"].shape[0]
         expected: dict[str, schema.Column] = {

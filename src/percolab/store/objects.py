@@ -1,4 +1,4 @@
-"""Object storage over HTTP, as ``s3://bucket/name.zarr``, through obstore."""
+"""Object storage over HTTP, such as ``s3://bucket/name.zarr``, through obstore."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from percolab.ground.text import one_line
 if TYPE_CHECKING:
     from obstore.store import ObjectStore
 
-#: Protocols that are spoken through obstore where it is installed; all others go through fsspec.
+#: Protocols that use obstore if it is installed; all others use fsspec.
 SCHEMES = ("s3", "s3a", "gs", "az", "azure", "abfs", "abfss")
-#: How long a request is tried again that the server does not answer, or answers that it is too busy.
+#: How long a request is retried if the server does not answer or is too busy.
 PATIENCE = timedelta(seconds=30)
 CONNECT = timedelta(seconds=5)
 
@@ -24,12 +24,12 @@ _state = {"used": False, "forked": False}
 
 
 def handles(url: str) -> bool:
-    """Tell whether a URL is followed through obstore in this process."""
+    """Return whether this process opens a URL through obstore."""
     return url.partition("://")[0] in SCHEMES and not _state["forked"] and find_spec("obstore") is not None
 
 
 def _after_fork() -> None:
-    # Its threads do not survive a fork, and a request would wait for ever.
+    # The threads of obstore do not survive a fork, and a request would wait for ever.
     _state["forked"] = _state["used"]
 
 
@@ -38,10 +38,10 @@ os.register_at_fork(after_in_child=_after_fork)
 
 @lru_cache(maxsize=64)
 def opened(url: str) -> ObjectStore:
-    """Return what is at a URL, by key. Nothing is asked of the server yet.
+    """Return the object store at a URL. No request is sent yet.
 
-    Credentials, region and endpoint are taken from the environment, as ``AWS_ACCESS_KEY_ID``, ``AWS_REGION`` and
-    ``AWS_ENDPOINT_URL``.
+    Credentials, region and endpoint are taken from the environment: ``AWS_ACCESS_KEY_ID``, ``AWS_REGION``,
+    ``AWS_ENDPOINT_URL`` and so on.
     """
     from obstore.exceptions import BaseError
     from obstore.store import from_url
@@ -59,7 +59,7 @@ def opened(url: str) -> ObjectStore:
 
 
 def sizes(url: str) -> Iterator[tuple[str, int]]:
-    """Yield the key and the bytes of every object at a URL; none where there is no such bucket."""
+    """Yield the key and the size in bytes of every object at a URL; nothing if the bucket does not exist."""
     import obstore
     from obstore.exceptions import BaseError
 
@@ -80,5 +80,5 @@ def fetch(url: str, key: str, most: int) -> Any:
 
 
 def said(fault: BaseException) -> str:
-    """Return what went wrong in one line, without the answer of the server as a page."""
+    """Return the message of an error in one line, without the page that the server sent."""
     return one_line(str(fault).partition("\n\nDebug source")[0].partition("<?xml")[0].partition("<html")[0])

@@ -1,7 +1,7 @@
-"""Where tasks run: in processes of this machine, or on a Ray cluster.
+"""Runners of tasks: processes of this machine, or a Ray cluster.
 
 A runner takes tasks one by one and yields their results in any order. It asks for the next task only when a worker is
-about to be free, so tasks that carry data never pile up. When a worker dies, its task is given to another.
+about to be free, so tasks that carry data never pile up. When a worker dies, its task is given to another worker.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ from percolab.ground.validation import check_choice
 
 RUNNERS = ("local", "ray")
 MOST_DEATHS = 3  #: A run is given up when this many workers died at the same task.
-PATIENCE_S = 10.0  #: Seconds that a worker has to leave by itself.
+PATIENCE_S = 10.0  #: Seconds that a worker has to exit by itself.
 ANSWER_S = 3.0  #: Seconds that a Ray cluster has to answer.
-#: What a client of gRPC says first: the preface of HTTP/2, and a frame of settings, which has type 4.
+#: The first bytes that a client of gRPC sends: the preface of HTTP/2, and a frame of settings, which has type 4.
 _GREETING = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])
 _WAITING = 1  #: Tasks that wait, beyond one for each worker, so that none is idle.
 
@@ -45,7 +45,7 @@ class WorkerError(RuntimeError):
 
 
 def check(runner: str) -> None:
-    """Raise, in one line, unless there is such a runner and what it needs is installed."""
+    """Raise, in one line, unless the runner exists and the packages that it needs are installed."""
     check_choice("runner", runner, RUNNERS)
     if runner == "ray" and find_spec("ray") is None:
         raise missing("runner='ray' needs", "Ray", "ray")
@@ -85,18 +85,18 @@ def run(
 @dataclass(eq=False)
 class _Task:
     value: Any
-    deaths: int = 0  #: workers that died of it, or at least with it
+    deaths: int = 0  #: workers that died while they had the task
 
 
 @dataclass(frozen=True)
 class _Outcome:
     result: Any = None
     failure: Exception | None = None
-    is_ready: bool = False  #: nothing was done yet
+    is_ready: bool = False  #: the worker has started, and has done nothing yet
 
 
 class _Worker:
-    """A process that does one task after another, the line to it, and the task that it has."""
+    """A process that does one task after another, the connection to it, and its current task."""
 
     def __init__(self, function: Function, task: _Task) -> None:
         # A forked child of a process with threads can hang, so each worker is spawned.
@@ -105,29 +105,29 @@ class _Worker:
         self.is_ready = False
         self.line, theirs = context.Pipe()
         self.process = context.Process(target=_serve, args=(theirs, function), daemon=True)
-        resource_tracker.ensure_running()  # else the first process would start it, which unblocks signals
-        with _no_interrupts():  # which the process inherits
+        resource_tracker.ensure_running()  # else the first process would start it, and that unblocks signals
+        with _no_interrupts():  # the process inherits this
             self.process.start()
-        theirs.close()  # so that the line ends when the process does
+        theirs.close()  # so that the connection closes when the process ends
 
     def give(self) -> None:
-        """Send the task. If the process has died, the next read from the line shows it."""
+        """Send the task. If the process has died, the next read from the connection shows it."""
         with suppress(ConnectionError):
             self.line.send(None if self.task is None else self.task.value)
 
     def outcome(self) -> _Outcome | None:
-        """Return what the process says, or None if it has died."""
+        """Return the outcome that the process sent, or None if it has died."""
         try:
             said: _Outcome = self.line.recv()
         except (EOFError, ConnectionError):
-            self.process.join(PATIENCE_S)  # its exit code tells why
+            self.process.join(PATIENCE_S)  # its exit code gives the reason
             self.stop()
             return None
         self.is_ready = True
         return said
 
     def stop(self) -> None:
-        """End the process: what it is writing is not recorded and will be written again."""
+        """End the process: the cell that it is writing is not recorded and will be written again."""
         self.line.close()
         self.process.terminate()
         self.process.join(PATIENCE_S)
@@ -170,10 +170,10 @@ def _run_in_processes(function: Function, tasks: Iterable[Any], workers: int) ->
 
 
 def _after_a_death(worker: _Worker) -> _Task:
-    """Return the task of a worker that died, for another; raise `WorkerError` if another would die as well."""
+    """Return the task of a dead worker, for another worker; raise `WorkerError` if that one would die as well."""
     task, code = worker.task, worker.process.exitcode
-    assert task is not None  # a worker without one is stopped at once
-    if code and code > 0 and not worker.is_ready:  # by itself, and Python has said why
+    assert task is not None  # a worker without a task is stopped at once
+    if code and code > 0 and not worker.is_ready:  # it exited by itself, and Python has printed why
         raise WorkerError("workers end as they start: a script must call this under `if __name__ == '__main__':`")
     task.deaths += 1
     if task.deaths == MOST_DEATHS:
@@ -187,7 +187,7 @@ def _died(reason: str) -> str:
 
 
 def _serve(line: Any, function: Function) -> None:
-    """Do the tasks that come along the line until it ends."""
+    """Do the tasks that arrive on the connection until it closes."""
     _end_with_parent()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, _leave)
@@ -201,20 +201,20 @@ def _serve(line: Any, function: Function) -> None:
                 outcome = _Outcome(failure=error)
             try:
                 line.send(outcome)
-            except (AttributeError, TypeError, PicklingError) as error:  # not everything can be sent
+            except (AttributeError, TypeError, PicklingError) as error:  # not every result can be pickled
                 line.send(_Outcome(failure=RuntimeError(one_line(error))))
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # it ends, and gives its locks back
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the process ends anyway, and releases its locks
 
 
 def _leave(*_: Any) -> None:
-    """End this process from within, so that locks are given back, and without a message about unfinished work."""
+    """End this process from within, so that locks are released, and without a message about unfinished work."""
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stderr.fileno())
     sys.exit(1)
 
 
 def _end_with_parent() -> None:
-    """Let this process end when the one that started it does, in whatever way."""
+    """Make this process end when its parent ends, however that happens."""
     parent = multiprocessing.parent_process()
 
     def watch() -> None:
@@ -243,8 +243,8 @@ def _run_on_ray(
 ) -> Iterator[Any]:
     """Yield function(task) for every task, as they finish, on the cluster that this process is connected to.
 
-    A task whose worker or node dies is given to another here, and not by Ray, whose own count of retries has no end
-    where memory is short.
+    A task whose worker or node dies is given to another one here, and not by Ray, which would retry without end when
+    memory is short.
     """
     import ray
 
@@ -305,7 +305,7 @@ def check_address(address: str) -> None:
 
 
 def _resolve(address: str) -> str:
-    """Return the address of the cluster that "auto" means here."""
+    """Return the address of the cluster that "auto" means on this machine."""
     if address != "auto":
         return address
     from ray._private import services
@@ -321,16 +321,16 @@ def _resolve(address: str) -> str:
 
 @contextmanager
 def connected(workers: int | None, address: str | None) -> Iterator[Any]:
-    """Yield Ray, connected to a cluster; a connection or cluster that was not there before is ended.
+    """Yield Ray, connected to a cluster; a connection or cluster that this call started is ended.
 
     Parameters
     ----------
     workers
         Processors of a cluster that is started on this machine; None takes all.
     address
-        Address of a cluster; None starts one, or takes the one this process is connected to.
+        Address of a cluster; None starts a cluster, or uses the one that this process is connected to.
     """
-    os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")  # else its C++ writes warnings to the terminal
+    os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")  # else Ray's C++ code writes warnings to the terminal
     import ray
 
     if ray.is_initialized():
@@ -341,7 +341,7 @@ def connected(workers: int | None, address: str | None) -> Iterator[Any]:
     local: dict[str, Any] = {} if address else {"num_cpus": workers, "include_dashboard": False}
     try:
         ray.init(address=address or "local", log_to_driver=False, logging_level=logging.ERROR, **local)
-    except (ConnectionError, RuntimeError) as fault:  # another version of Ray or Python, for one
+    except (ConnectionError, RuntimeError) as fault:  # for example another version of Ray or Python
         raise ValueError(
             f"address must be that of a Ray cluster to be joined, got {address!r}: {one_line(fault)}"
         ) from fault

@@ -1,4 +1,4 @@
-"""How a dataset lies in a Zarr store: which arrays, what kind of rows they have, how each is cut and packed."""
+"""The schema of a Zarr store: its arrays, the kind of their rows, and how each is cut and packed."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ FOREST_COLUMNS = ("cluster_start", "cluster_id", "point_id", "left_size", "bond"
 VALUE_COLUMNS = ("y", "latent_z", "point_z")
 COLUMNS = ("X", *VALUE_COLUMNS, *FOREST_COLUMNS)
 
-#: The arrays by what their rows are; also the name of their first dimension.
+#: The arrays by the kind of their rows, which is also the name of their first dimension.
 ROW_KINDS = {
     "point": ("X", "y", "point_z", "point_id"),
     "latent": ("latent_z", "left_size", "bond"),
@@ -33,8 +33,8 @@ ROW_KINDS = {
     "cluster_edge": ("cluster_start",),
 }
 
-#: Columns that only some datasets have, as ``extra/NAME``: what their rows are, and their type. They are written whole.
-#: The first three are fields of `Dataset.extra`, truth values as bytes; the last two are of the forest.
+#: Columns that only some datasets have, as ``extra/NAME``: the kind of their rows, and their type. They are written
+#: whole. The first three are fields of `Dataset.extra`, booleans as bytes; the last two belong to the forest.
 EXTRA_COLUMNS: dict[str, tuple[str, np.dtype[Any]]] = {
     "source_row": ("point", np.dtype(np.int64)),
     "point_active": ("point", np.dtype(np.uint8)),
@@ -45,7 +45,7 @@ EXTRA_COLUMNS: dict[str, tuple[str, np.dtype[Any]]] = {
 PACKED = {*FOREST_COLUMNS, *EXTRA_COLUMNS, "rows", *(set(collection.COLUMNS) - {"floor"})}
 
 SAMPLE_COLUMNS = ("X", "y", "rows")  #: Columns of a world, beside those of its factors, ``factors/K/NAME``.
-CYCLE_COLUMNS = ("extra_bond", "extra_latent")  #: Columns that the forest of a random graph has more than others.
+CYCLE_COLUMNS = ("extra_bond", "extra_latent")  #: Columns that only the forest of a random graph has.
 
 CELL = 1 << 16  #: Rows that one writer owns.
 CELL_POSITIONS = 1 << 22  #: Positions of documents that one writer owns, unless a single document has more.
@@ -57,9 +57,9 @@ class StoreError(ValueError):
 
 
 class Content(NamedTuple):
-    """What a store holds in cells, and what else it may hold."""
+    """The arrays that a store holds in cells, and the others that it may hold."""
 
-    kinds: Mapping[str, tuple[str, ...]]  #: the arrays by what their rows are
+    kinds: Mapping[str, tuple[str, ...]]  #: the arrays by the kind of their rows
     columns: tuple[str, ...]
     extra: tuple[str, ...]
 
@@ -72,12 +72,12 @@ class Content(NamedTuple):
 POINTS = Content(ROW_KINDS, COLUMNS, tuple(f"extra/{name}" for name in EXTRA_COLUMNS))
 DOCUMENTS = Content({"document": tuple(collection.COLUMNS)}, tuple(collection.COLUMNS), ())
 
-AnyRecipe = Recipe | DocumentRange  #: What makes a store in cells: points on clusters, or documents.
-StoredRecipe = AnyRecipe | Superposition  #: What makes any store. A world is written whole: no array of it is in cells.
+AnyRecipe = Recipe | DocumentRange  #: The recipe of a store in cells: points on clusters, or documents.
+StoredRecipe = AnyRecipe | Superposition  #: The recipe of any store. A world is written whole: no array is in cells.
 
 
 def content_of(recipe: object) -> Content:
-    """Return what the store of a recipe holds, given the recipe or what an unfinished store says of it."""
+    """Return the content of the store of a recipe, given the recipe or its description in an unfinished store."""
     if isinstance(recipe, Superposition):
         names = [f"factors/{k}/{name}" for k, part in enumerate(recipe.factors) for name in factor_columns(part)]
         return Content({}, (*SAMPLE_COLUMNS, *names), ())
@@ -88,7 +88,7 @@ def content_of(recipe: object) -> Content:
 
 
 def factor_columns(recipe: Recipe) -> tuple[str, ...]:
-    """Return the columns that are stored of a factor: all but X, which its recipe makes again."""
+    """Return the stored columns of a factor: all but X, which its recipe makes again."""
     return *VALUE_COLUMNS, *FOREST_COLUMNS, *(CYCLE_COLUMNS if recipe.mode == "random_graph" else ())
 
 
@@ -129,20 +129,20 @@ class Layout:
 
 
 def is_packed(name: str) -> bool:
-    """Tell whether an array is compressed: sizes and row numbers shrink several times."""
+    """Return whether an array is compressed: sizes and row numbers shrink several times."""
     folder, _, leaf = name.rpartition("/")
     return leaf in PACKED and not folder.startswith("digests")
 
 
 def cell_of(recipe: StoredRecipe) -> int:
-    """Return the number of rows of a cell: of long documents few."""
+    """Return the number of rows of a cell: fewer if documents are long."""
     if not isinstance(recipe, DocumentRange):
         return CELL
     return 1 << min(CELL, max(1, CELL_POSITIONS // recipe.corpus.length)).bit_length() - 1
 
 
 def version_of(recipe: StoredRecipe) -> int:
-    """Return the version of what makes the data of a recipe."""
+    """Return the version of the code that makes the data of a recipe."""
     if isinstance(recipe, Recipe):
         return int(ENGINES[recipe.engine].VERSION)
     return collection.VERSION if isinstance(recipe, DocumentRange) else superposition.VERSION
@@ -182,7 +182,7 @@ _KINDS: Mapping[str | None, type[StoredRecipe]] = {collection.KIND: DocumentRang
 
 
 def recipe_of(attributes: dict[str, Any], location: object) -> StoredRecipe:
-    """Return the recipe in the attributes of a store. It must be complete: nothing is drawn or left to a default."""
+    """Return the recipe in the attributes of a store. It must be complete: no field is drawn or left to a default."""
     try:
         written = attributes["recipe"]
         recipe = _KINDS.get(written.get("kind"), Recipe).from_dict(written)

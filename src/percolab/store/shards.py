@@ -1,9 +1,9 @@
 """Datasets and documents made in shards, by many processes or machines, straight into a store.
 
 A shard is a run of cells of the store: a range of rows, and a range of latents; or a range of documents. Each is a pure
-function of the recipe and a small part of the table (see `rows`), and is written by one task (see `unfinished`). What
-is finished is recorded in the store, so that a run that was interrupted, in any way, resumes where it was; and a
-finished store is the same, byte for byte, however it was made.
+function of the recipe and a small part of the table (see `rows`), and is written by one task (see `unfinished`).
+Finished cells are recorded in the store, so that an interrupted run resumes where it stopped; and a finished store is
+the same, byte for byte, however it was made.
 """
 
 from __future__ import annotations
@@ -33,18 +33,18 @@ from percolab.store.locations import Location
 from percolab.store.schema import AnyRecipe, StoredRecipe, StoreError
 from percolab.store.unfinished import Unfinished
 
-Range = tuple[str, int, int]  #: A kind of rows (see `schema.Content`), the first of them and the end.
+Range = tuple[str, int, int]  #: A kind of rows (see `schema.Content`), the first row and the end.
 Maker = Callable[[], dict[str, Any]]  #: Makes the columns of some rows of a kind; it can be sent to other processes.
-Shard = tuple[Unfinished, list[tuple[Range, Maker]]]  #: A task: the store, which rows of it to write, what makes them.
+Shard = tuple[Unfinished, list[tuple[Range, Maker]]]  #: A task: the store, the rows to write, and their makers.
 WORK_BYTES = 64  #: Bytes per position while documents and beliefs are made and written.
 
 
 @dataclass(frozen=True)
 class StoreReport:
-    """What a run did."""
+    """The result of a run: the size of the store, and how much of it was made."""
 
     n_points: int  #: points, or documents
-    n_clusters: int  #: 0 of documents
+    n_clusters: int  #: 0 for documents
     shards: int  #: shards of the dataset
     shards_made: int  #: shards that were missing, wholly or in part
     rows_made: int  #: points, latents and clusters that were missing
@@ -65,29 +65,29 @@ def generate_store(
 ) -> StoreReport:
     """Make a dataset or documents in shards, straight into a store: nothing larger than a shard is held in memory.
 
-    If the store is there already, unfinished or damaged, only what is missing or damaged is made. The finished store is
-    the same for any number of shards, runner, workers and interruptions, and has the bytes of `generate` and `save`.
-    Workers are started afresh, so a script must call this under ``if __name__ == "__main__":``.
+    If the store exists already, unfinished or damaged, only its missing or damaged cells are made. The finished store
+    is the same for any number of shards, runner, workers and interruptions, and has the bytes of `generate` and `save`.
+    Workers are new Python processes, so a script must call this under ``if __name__ == "__main__":``.
 
     Parameters
     ----------
     recipe
         A recipe of the native engine, or a `DocumentRange`.
     location
-        A path, or a URL that fsspec knows; with Ray on several machines one that all of them reach.
+        A path, or a URL that fsspec knows; with Ray on several machines, a location that all of them reach.
     shards
-        Number of shards. They are cut at multiples of `schema.CELL` rows, so there may be fewer. None, for documents
-        alone, makes one after another in this process, on all cores.
+        Number of shards. They are cut at multiples of `schema.CELL` rows, so there may be fewer. None, which is only
+        for documents, makes them one after another in this process, on all cores.
     runner
         ``"local"``: processes on this machine. ``"ray"``: tasks on a Ray cluster.
     workers
-        Shards that are made at a time; None takes one for each processor of the machine or the cluster.
+        Shards made at a time; None takes one for each processor of the machine or the cluster.
     address
         Address of the Ray cluster; None starts one on this machine.
     overwrite
         Replace a dataset of another recipe, in one step, once this one is complete.
     sync
-        Have everything on the disk before the store says that it is complete.
+        Sync everything to disk before the store is marked as complete.
     progress
         True shows a bar; a function is called with (stage, rows done, rows in all).
     """
@@ -112,14 +112,14 @@ def generate_store(
     ):
         if locations.local_path(target) is not None:
             files.sweep(Path(target))
-        made = _make_store(recipe, working, how, report, check_alone)
+        result = _make_store(recipe, working, how, report, check_alone)
         if how.moved:
             commit.put(Path(working), Path(target), overwrite=True, sync=sync)
-        return made
+        return result
 
 
 def recipe_to_resume(location: Location, *, overwrite: bool) -> Recipe | None:
-    """Return the recipe of the dataset that a run to `location` would resume or check; None if there is none."""
+    """Return the recipe of the dataset that a run to `location` would resume or check; None if there is no dataset."""
     recipe = _recipe_to_resume(locations.writing_target(location), overwrite)
     return recipe if isinstance(recipe, Recipe) else None
 
@@ -136,12 +136,12 @@ def _recipe_to_resume(target: str, overwrite: bool) -> StoredRecipe | None:
 
 
 def _beside(target: str) -> str:
-    """Return where a store is made that is to replace another."""
+    """Return where a store that is to replace another is made."""
     return str(files.beside(Path(target), "next"))
 
 
 def _working_location(target: str, recipe: AnyRecipe, overwrite: bool) -> str:
-    """Return where the store is made: beside the target if that is a dataset to be replaced, else the target itself."""
+    """Return where the store is made: beside the target if it replaces a dataset, else the target itself."""
     on_disk = locations.local_path(target) is not None
     if overwrite and on_disk and not locations.is_free(_beside(target)):
         if _recipe_to_resume(target, overwrite=True) == recipe:
@@ -164,7 +164,7 @@ def _working_location(target: str, recipe: AnyRecipe, overwrite: bool) -> str:
 
 def _drop(location: str, target: str) -> None:
     """Remove a store that was to replace the target but is of another recipe."""
-    metadata.attributes(source(location), location)  # raises unless it is ours
+    metadata.attributes(source(location), location)  # raises unless it is a store of percolab
     with exclusion.alone(location, target):
         commit.remove(Path(location), Path(target))
 
@@ -179,13 +179,13 @@ def _count(recipe: AnyRecipe, n_rows: int, shards: int | None) -> int:
 
 
 def _plan(store: Unfinished, missing: Missing, shards: int) -> list[list[Range]]:
-    """Return, for each shard that lacks something, what it lacks."""
+    """Return the missing ranges of each shard that is not complete."""
     plan: list[list[Range]] = [[] for _ in range(shards)]
     for kind in store.content.kinds.keys() & {"point", "latent", "document"}:
         edges = np.linspace(0, store.n_cells(kind), shards + 1).round().astype(int)
         cells = np.array(missing[kind], np.int64)
         breaks = np.flatnonzero((np.diff(cells) != 1) | np.isin(cells[1:], edges)) + 1
-        for run in np.split(cells, breaks) if cells.size else []:  # neighbours, of one shard
+        for run in np.split(cells, breaks) if cells.size else []:  # neighbouring cells of one shard
             shard = int(np.searchsorted(edges, run[0], side="right")) - 1
             plan[shard].append((kind, store.span(kind, int(run[0]))[0], store.span(kind, int(run[-1]))[1]))
     return [ranges for ranges in plan if ranges]
@@ -227,23 +227,23 @@ def _check_memory(recipe: AnyRecipe, n_rows: int, shards: int, workers: int) -> 
 
 @dataclass(frozen=True)
 class How:
-    """How a store is made; nothing of it shows in the store."""
+    """How a store is made; the finished store does not depend on it."""
 
     shards: int | None  #: None: in this process
     runner: str
     workers: int | None
     sync: bool
-    moved: bool  #: it is moved to its target when it is complete, and synced then
+    moved: bool  #: whether the store is moved to its target when complete, and synced then
 
 
 def _make_store(
     recipe: AnyRecipe, location: str, how: How, progress: Progress, check_alone: Callable[[], None]
 ) -> StoreReport:
-    """Make what a store lacks, and finish it. Cells that are stored already are read once."""
+    """Make the missing cells of a store, and finish it. Cells that are stored already are read once."""
     status = unfinished.status(location, recipe)
     missing = None
     if status == "complete":
-        with suppress(StoreError):  # where metadata are damaged, begin makes them again
+        with suppress(StoreError):  # if metadata are damaged, `begin` makes them again
             there = finished.Complete(location)
             missing = there.missing(progress)
             if not any(missing.values()):
@@ -261,7 +261,7 @@ def _make_store(
         _check_room(location, recipe, n_rows, n_clusters)
     store = unfinished.begin(location, recipe, n_rows, n_clusters)
     if how.sync and status is None:
-        store.sync()  # so that after a power cut the run is resumed
+        store.sync()  # so that the run can be resumed after a power cut
     if missing is None:
         missing = store.missing(progress if status else silent)
     plan = _plan(store, missing, shards)
@@ -270,8 +270,8 @@ def _make_store(
     progress("shards", 0, total)
     threads = None if how.shards is None else 1
     tasks = ((store, [(part, _maker(table, *part, threads)) for part in parts]) for parts in plan)
-    for made, taken in map(make, tasks) if how.shards is None else runners.run(make, tasks, how.runner, workers):
-        done, peak = done + made, max(peak, taken)
+    for count, taken in map(make, tasks) if how.shards is None else runners.run(make, tasks, how.runner, workers):
+        done, peak = done + count, max(peak, taken)
         progress("shards", done, total)
     check_alone()
     store.finish(version.provenance(engine_version=schema.version_of(recipe)), sync=how.sync and not how.moved)
@@ -279,7 +279,7 @@ def _make_store(
 
 
 def _maker(table: ClusterTable | DocumentRange, kind: str, lo: int, hi: int, threads: int | None) -> Maker:
-    """Return what makes rows lo … hi - 1 of a kind, with no more of the table than they need."""
+    """Return the maker of rows lo … hi - 1 of a kind, with only the part of the table that they need."""
     if isinstance(table, DocumentRange):
         return partial(table.part(lo, hi).columns, threads=threads)
     if kind == "point":

@@ -15,14 +15,14 @@ from percolab.ground.arrays import LazyArray
 from percolab.store.chunks import THREADS, Chunks
 
 Needed = slice | NDArray[np.intp]  #: Rows: a range with step 1, or growing numbers.
-Job = tuple[int, Needed, slice]  #: A block, rows of it, and where they go.
+Job = tuple[int, Needed, slice]  #: A block, some of its rows, and where they go.
 
 
 class StoredArray(LazyArray):
     """An array on disk. Index it as a NumPy array to read a part; ``[:]`` or ``np.asarray`` reads it all.
 
-    Two index arrays are pairs, as in NumPy; what Zarr calls orthogonal indexing is ``X[np.ix_(rows, columns)]``. Chunks
-    are whole rows. Columns alone, ``X[:, 2]``, take the time of all rows but the memory of one column.
+    Two index arrays are paired, as in NumPy; Zarr's orthogonal indexing is ``X[np.ix_(rows, columns)]``. Chunks hold
+    whole rows, so a column, ``X[:, 2]``, takes the time of reading all rows but the memory of one column.
     """
 
     def __init__(self, chunks: Chunks, unchanged: Callable[[], None], n_rows: int | None = None) -> None:
@@ -50,12 +50,12 @@ class StoredArray(LazyArray):
         return f"StoredArray({self.name!r}, shape={self.shape}, dtype={self.dtype})"
 
     def __getitem__(self, index: Any) -> NDArray[Any]:
-        np.broadcast_to(np.False_, self.shape)[index]  # NumPy itself says what is wrong with an index
+        np.broadcast_to(np.False_, self.shape)[index]  # NumPy itself raises if an index is wrong
         rows, columns, rest = plan(index, len(self))
         try:
             part = self._read(rows, columns)
         finally:
-            # After the reading, so that nothing read can be of another store; also after a fault, to say why.
+            # After reading, so that no data of another store are returned; also after a fault, to give the reason.
             self._unchanged()
         return part[rest]
 
@@ -77,14 +77,14 @@ class StoredArray(LazyArray):
         return whole if dtype is None else whole.astype(dtype, copy=False)
 
     def __dlpack__(self, **options: Any) -> Any:
-        # Where there is this, torch reads the whole at once; else it would index row by row.
+        # With this method torch reads the whole array at once; otherwise it would index row by row.
         return self[:].__dlpack__(**options)
 
     def __dlpack_device__(self) -> tuple[int, int]:
         return 1, 0  # the CPU
 
     def __getattr__(self, name: str) -> Any:
-        # Reached only for what is not there.
+        # Reached only for attributes that do not exist.
         if hasattr(np.ndarray, name) and not name.startswith("_"):
             raise AttributeError(f"an array on disk has no {name!r}: read it first, as ds.X[:] or ds.in_memory()")
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
@@ -96,7 +96,7 @@ class StoredArray(LazyArray):
     # ------------------------------------------------------------------ reading
 
     def _read(self, rows: Needed, columns: tuple[Any, ...]) -> NDArray[Any]:
-        """Read rows and, of each, what an index of columns takes."""
+        """Read rows and apply an index of columns to each."""
         taken = slice(None), *columns
         shape = (_count(rows), *np.empty((0, *self.shape[1:]))[taken].shape[1:])
         needed = int(np.prod(shape, dtype=object)) * self.dtype.itemsize + self._chunks.layout.block_bytes
@@ -141,7 +141,7 @@ def _count(needed: Needed) -> int:
 def plan(index: Any, n_rows: int) -> tuple[Needed, tuple[Any, ...], tuple[Any, ...]]:
     """Return the rows that ``array[index]`` needs, an index of the columns of each, and an index into the result.
 
-    The index is right: NumPy has looked at it.
+    The index is valid: NumPy has checked it.
     """
     items = index if isinstance(index, tuple) else (index,)
     if not items or items[0] is None or items[0] is Ellipsis or isinstance(items[0], bool | np.bool_):
@@ -152,7 +152,7 @@ def plan(index: Any, n_rows: int) -> tuple[Needed, tuple[Any, ...], tuple[Any, .
         order = slice(None, None, 1 if rows.step > 0 else -1)
         rows = rows if rows.step > 0 else rows[::-1]
         needed = slice(rows.start, rows.stop) if rows.step == 1 else np.array(rows, np.intp)
-        # A single index of columns is taken block by block.
+        # A single index of columns is applied block by block.
         return (needed, rest, (order,)) if len(rest) == 1 else (needed, (), (order, *rest))
     chosen = np.asarray(first)
     if chosen.dtype == np.bool_:

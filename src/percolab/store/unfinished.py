@@ -1,8 +1,8 @@
 """A store that is being written, cell by cell, by any number of processes, with interruptions.
 
-When all chunks of a cell are there, a record of their digests is written to ``unfinished/KIND``. A cell without a
-record is not written, whatever chunks are there; one whose chunks do not match its record is written again. Zarr writes
-the arrays; what was written is read back as in a complete store.
+When all chunks of a cell are written, a record of their digests is written to ``unfinished/KIND``. A cell without a
+record counts as missing, whatever chunks exist; a cell whose chunks do not match its record is written again. Zarr
+writes the arrays; they are read back as in a complete store.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Unfinished(Cells):
     Parameters
     ----------
     location
-        Where it is.
+        Where the store is.
     cell
         Rows of a cell.
     """
@@ -63,14 +63,14 @@ class Unfinished(Cells):
         Parameters
         ----------
         kind
-            What the rows are: a kind of `schema.Content`.
+            The kind of the rows: one of `schema.Content`.
         lo
             The first row.
         columns
-            The rows from `lo` on, of every array of this kind. They end with a cell or with the array.
+            The rows from `lo` on, of every array of this kind. They end at the end of a cell or of the array.
         """
         hi = self._check_columns(kind, lo, columns)
-        records = self._array(f"unfinished/{kind}")  # opened first: a store that was finished meanwhile has none
+        records = self._array(f"unfinished/{kind}")  # opened first: a store that was finished in the meantime has none
 
         def rows(block: Block) -> slice:
             step = self.chunks(block[0]).layout.block_rows
@@ -85,7 +85,7 @@ class Unfinished(Cells):
             self._from_zarr(lambda: array.__setitem__(rows(block), data(block)))
 
         with ThreadPoolExecutor(1) as hashing, ThreadPoolExecutor(THREADS) as waiting:
-            # A disk does not answer sooner to several threads; a server does.
+            # A disk is not faster with several threads; a server is.
             each = map if self.source.is_local else waiting.map
             for index in range(lo // self.cell, -(-hi // self.cell)):
                 blocks = self.blocks(kind, index)
@@ -94,7 +94,7 @@ class Unfinished(Cells):
                 _put_record(records, index, list(block_digests))
 
     def _check_columns(self, kind: str, lo: int, columns: Mapping[str, NDArray[Any]]) -> int:
-        """Check what is to be written and return the row after its last."""
+        """Check the columns to be written and return the row after their last."""
         n, names = self.n_rows(kind), self.content.kinds[kind]
         if set(columns) != set(names):
             raise ValueError(f"columns must be {', '.join(names)}, got {', '.join(columns) or 'none'}")
@@ -109,7 +109,7 @@ class Unfinished(Cells):
         return hi
 
     def write_whole(self, name: str, column: NDArray[Any]) -> str:
-        """Write an array that is no part of a cell, and the digests of its blocks; return the digest of the array."""
+        """Write an array that is not in cells, and the digests of its blocks; return the digest of the array."""
         layout = layout_of(name, column.shape, column.dtype, self.cell)
         self.create(name, layout)
         blocks = [slice(lo, lo + layout.block_rows) for lo in range(0, len(column), layout.block_rows)]
@@ -123,7 +123,7 @@ class Unfinished(Cells):
     def finish(
         self, provenance: Mapping[str, Any], whole: Mapping[str, str] | None = None, *, sync: bool = True
     ) -> None:
-        """Make the store a dataset, once every cell has a record.
+        """Turn the store into a complete dataset, once every cell has a record.
 
         Parameters
         ----------
@@ -132,7 +132,7 @@ class Unfinished(Cells):
         whole
             The digests of the arrays that `write_whole` wrote.
         sync
-            Have everything on the disk before the store says that it is complete.
+            Sync everything to disk before the store is marked as complete.
         """
         block_digests = self._collect()
         for name, blocks in block_digests.items():
@@ -157,7 +157,7 @@ class Unfinished(Cells):
         self.say(complete | {"metadata_sha256": metadata.digest(complete, arrays)}, sync=sync)
 
     def sync(self, key: str = "") -> None:
-        """Have everything, or a part of the store, on the disk, where it is one of this machine."""
+        """Sync the whole store, or a part of it, to disk, if it is on this machine."""
         path = locations.local_path(self.location)
         if path is not None:
             files.sync_tree(path / key)
@@ -174,15 +174,15 @@ class Unfinished(Cells):
 
     @cached_property
     def group(self) -> zarr.Group:
-        """The store as Zarr sees it, for writing."""
+        """The store as a Zarr group, for writing."""
         import zarr
 
-        metadata.attributes(self.source, self.location)  # a store opened for writing makes its directory
+        metadata.attributes(self.source, self.location)  # raises first: Zarr would create a missing directory
         place = locations.zarr_store(self.location)
         return self._from_zarr(lambda: zarr.open_group(place, mode="r+", zarr_format=3, use_consolidated=False))
 
     def _from_zarr(self, asked: Callable[[], Any]) -> Any:
-        """Return the result of a call to Zarr, which reads more of a description than we check."""
+        """Return the result of a call to Zarr, which uses fields of a description that percolab does not check."""
         try:
             return asked()
         except (ArithmeticError, LookupError, RuntimeError, TypeError, ValueError) as fault:
@@ -195,7 +195,7 @@ class Unfinished(Cells):
 
     @property
     def attributes(self) -> dict[str, Any]:
-        """The attributes of the store, as they are now."""
+        """The current attributes of the store."""
         return metadata.attributes(self.source, self.location)
 
     def say(self, attributes: dict[str, Any], *, sync: bool = False) -> None:
@@ -213,7 +213,7 @@ class Unfinished(Cells):
             files.sync(path)
 
     def create(self, name: str, layout: Layout, **how: Any) -> None:
-        """Create an array, unless it is there already and stored in this way."""
+        """Create an array, unless it exists already with this layout."""
         known = metadata.layout(self.source, name, self.location)
         if known is None:
             create, how = self.group.create_array, {**_packing(layout), **how}
@@ -247,12 +247,12 @@ class Unfinished(Cells):
         """Return the recorded digests of the blocks of a cell, or None if there is no record of it."""
         try:
             table = self.chunks(f"unfinished/{kind}").read(index)
-        except StoreError:  # a damaged record is none
+        except StoreError:  # a damaged record counts as missing
             return None
         return [row.tobytes() for row in table.reshape(-1, DIGEST_BYTES)] if table.any() else None
 
     def recall(self, recorded: Mapping[str, str]) -> None:
-        """Make the records from the block digests of a finished store, of each kind whose digests are sound."""
+        """Make the records from the block digests of a finished store, for each kind whose digests are valid."""
         for kind, names in self.content.kinds.items():
             try:
                 lengths = {name: self.chunks(name).layout.n_blocks for name in names}
@@ -291,7 +291,7 @@ def _table(block_digests: Sequence[bytes]) -> NDArray[np.uint8]:
 
 
 def _packing(layout: Layout) -> dict[str, Any]:
-    """Return how the chunks of an array are packed, and the value that shows where one is missing."""
+    """Return how the chunks of an array are packed, and the fill value that marks missing chunks."""
     from zarr.codecs import BloscCodec, Crc32cCodec
 
     packing = [BloscCodec(cname="zstd", clevel=3, shuffle="shuffle")] if layout.packed else []
@@ -305,18 +305,18 @@ def _packing(layout: Layout) -> dict[str, Any]:
 def begin(location: Location, recipe: StoredRecipe, n_points: int, n_clusters: int) -> Unfinished:
     """Return the store of a recipe, ready to be written.
 
-    A store that was begun before, with the same recipe and the same version of its engine, is resumed. So is one that
-    is complete: it becomes unfinished again and `Unfinished.missing` tells what is damaged. Anything else that is there
-    is refused. Two must not begin at once: see `exclusion.alone`.
+    A store that was begun before, with the same recipe and the same version of its engine, is resumed. So is a complete
+    store: it becomes unfinished again and `Unfinished.missing` lists its damaged cells. Anything else at the location
+    is refused. Two runs must not begin at once: see `exclusion.alone`.
 
     Parameters
     ----------
     location
         A path, or a URL that fsspec knows.
     recipe
-        What the dataset is made from.
+        The recipe of the dataset.
     n_points, n_clusters
-        What it has, after any filter; documents have neither.
+        The numbers of points and clusters, after any filter; documents have neither.
     """
     import zarr
 
@@ -324,7 +324,7 @@ def begin(location: Location, recipe: StoredRecipe, n_points: int, n_clusters: i
     metadata.check_length(wanted)
     path, is_new = locations.local_path(location), status(location, recipe) is None
     if path is not None and not is_new:
-        files.check_plain(path)  # Zarr reads and writes what has the name of a file
+        files.check_plain(path)  # Zarr reads and writes by name, and would follow links
     elif path is not None:
         files.check_directory(path)
     if is_new:
@@ -335,9 +335,9 @@ def begin(location: Location, recipe: StoredRecipe, n_points: int, n_clusters: i
 
 
 def status(location: Location, recipe: StoredRecipe) -> str | None:
-    """Return what the store of a recipe says it is, "writing" or "complete"; None if nothing is at the location.
+    """Return the status of the store of a recipe, "writing" or "complete"; None if the location is free.
 
-    Raises FileExistsError if something else is there.
+    Raises FileExistsError if the location holds something else.
     """
     path = locations.local_path(location)
     if path is not None:
@@ -365,9 +365,9 @@ def _attributes_of(recipe: StoredRecipe) -> dict[str, Any]:
 
 def _check_same(location: Location, there: Mapping[str, Any], wanted: Mapping[str, Any]) -> None:
     """Raise unless the store at the location can be resumed."""
-    made = there.get("provenance")
-    # A complete store does not know its cell.
-    said = {"cell": wanted["cell"], **(made if isinstance(made, dict) else {}), **there}
+    origin = there.get("provenance")
+    # The attributes of a complete store do not include its cell.
+    said = {"cell": wanted["cell"], **(origin if isinstance(origin, dict) else {}), **there}
     for key in ("format", "engine_version", "cell"):
         _check_field(location, key, said.get(key), wanted[key])
     if "modified" in said:
@@ -390,7 +390,7 @@ def _check_field(location: Location, name: str, stored: object, wanted: object) 
 
 
 def _prepare(store: Unfinished, recipe: StoredRecipe, n_points: int, n_clusters: int, wanted: dict[str, Any]) -> None:
-    """Create the arrays that are missing, which may be any if a writer was killed, and check the others."""
+    """Create the missing arrays, which may be any of them if a writer was killed, and check the others."""
     recorded = store.attributes.get("sha256")
     columns = schema.columns_of(recipe, n_points, n_clusters)
     for kind, name in ((kind, name) for kind, names in store.content.kinds.items() for name in names):
@@ -406,5 +406,5 @@ def _prepare(store: Unfinished, recipe: StoredRecipe, n_points: int, n_clusters:
         store.create(f"unfinished/{kind}", Layout((store.n_cells(kind) * width,), np.dtype(np.uint8), width, False))
     if recorded is not None:
         store.recall(recorded if isinstance(recorded, dict) else {})
-        store.sync("unfinished")  # before the store says that these count
+        store.sync("unfinished")  # before the attributes mark the store as unfinished
         store.say(wanted, sync=True)

@@ -1,1 +1,1 @@
-"""Superposed worlds: several percolation datasets in one X, each sample with a point of each."""
+"""Superposed worlds: several percolation datasets in one X; every sample has one point of each dataset."""

@@ -1,4 +1,4 @@
-"""Making datasets and worlds: the factors of a world in turn, each added to X; only its truth is kept."""
+"""Making datasets and worlds: the factors of a world are made in turn and added to X, and only their truth is kept."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def generate(
     recipe
         A `Recipe`, a `Superposition`, or the name of one in `PRESETS`.
     **fields
-        Instead of a recipe, what it is made of: ``generate(n_points=10_000, dim=50, seed=7)``. See `Recipe`.
+        Instead of a recipe, its fields: ``generate(n_points=10_000, dim=50, seed=7)``. See `Recipe`.
     threads
         Number of threads; None takes all cores.
     progress
@@ -92,19 +92,19 @@ def superpose(
     progress: bool | Progress = False,
     **fields: Any,
 ) -> Superposed:
-    """Make a world in which every sample has a point of each of several percolation datasets.
+    """Make a world in which every sample has one point of each of several percolation datasets.
 
     X is the scaled, rotated sum of their positions, y the weighted sum of their targets, or the product of two. All
-    factors count alike unless `weights` say otherwise; one of weight 0 is irrelevant: a control inside the same X. Peak
-    memory is what is returned and the largest X of a factor.
+    factors have weight 1 unless `weights` are given; a factor of weight 0 is irrelevant to y: a control inside the same
+    X. Peak memory is the result and the largest X of a factor.
 
     Parameters
     ----------
     factors
-        The factors, one by one or in a list: recipes, names of the paper's in `PRESETS`, or datasets, of which the
-        recipes are taken.
+        The factors, one by one or in a list: recipes, names of the paper's datasets in `PRESETS`, or datasets, whose
+        recipes are used.
     **fields
-        `weights`, `product`, `scales`, `dim`, `rotate` and `seed`: see `Superposition`, which is made of them.
+        `weights`, `product`, `scales`, `dim`, `rotate` and `seed`: the fields of `Superposition`.
     threads
         Number of threads; None takes all cores.
     progress
@@ -116,7 +116,7 @@ def superpose(
 
 
 def _recipe(factor: Any) -> Any:
-    """Return a recipe in place of a name or a dataset; what else is given is for `Superposition` to refuse."""
+    """Return a recipe in place of a name or a dataset; `Superposition` refuses anything else."""
     if isinstance(factor, str):
         return PAPER_PRESETS[check_choice("factors", factor, tuple(PAPER_PRESETS))]
     if not isinstance(factor, Dataset):
@@ -129,7 +129,7 @@ def _recipe(factor: Any) -> Any:
 def _superpose(recipe: Superposition, threads: int, progress: Progress) -> Superposed:
     _require_memory(recipe)
     count = len(recipe.factors)
-    kept: list[Dataset] = []
+    factors: list[Dataset] = []
     sigma = np.empty(count)
     X, rows = np.empty((0, 0)), np.empty((0, count), np.int64)
     for k in range(count):
@@ -140,7 +140,7 @@ def _superpose(recipe: Superposition, threads: int, progress: Progress) -> Super
         if not sigma[k] > 0:
             raise ValueError(f"factor {k} must have points at two places or more, got {len(source)} of them")
         if k == 0:
-            rows = np.empty((count, len(source)), np.int64).T  # rows of one factor lie side by side
+            rows = np.empty((count, len(source)), np.int64).T  # the rows of one factor are contiguous
             in_place = source.shape[1] == recipe.dim and source.dtype == recipe.dtype
             X = source if in_place else np.empty((len(source), recipe.dim), recipe.dtype)
         samples.fill_rows(k, len(source), recipe.seed, threads, rows[:, k])
@@ -148,14 +148,14 @@ def _superpose(recipe: Superposition, threads: int, progress: Progress) -> Super
         how = rotation_of(recipe, k)
         samples.add_factor(source, rows[:, k], scale, how, X, fresh=k == 0, threads=threads)
         progress("sum", (k + 1) * len(X), count * len(X))
-        kept.append(remade(factor))
-        del factor, source  # before the next one is made
-    y = superposed_targets(recipe, [factor.y for factor in kept], rows)
-    return Superposed(recipe, X, y, rows, tuple(kept), sigma, provenance(engine_version=VERSION))
+        factors.append(remade(factor))
+        del factor, source  # frees their memory before the next factor is made
+    y = superposed_targets(recipe, [factor.y for factor in factors], rows)
+    return Superposed(recipe, X, y, rows, tuple(factors), sigma, provenance(engine_version=VERSION))
 
 
 def _factor(recipe: Superposition, k: int, threads: int, progress: Progress) -> Dataset:
-    """Make one factor; its stages have its number."""
+    """Make one factor; its number is in the names of its stages."""
 
     def numbered(stage: str, done: int, total: int) -> None:
         progress(f"{stage} {k + 1}/{len(recipe.factors)}", done, total)
@@ -164,7 +164,7 @@ def _factor(recipe: Superposition, k: int, threads: int, progress: Progress) -> 
 
 
 def _require_memory(recipe: Superposition) -> None:
-    """Raise MemoryError, in one line, if what is certain to be needed is not there."""
+    """Raise MemoryError, in one line, if the memory that is certain to be needed is not free."""
     sizes = [f.n_points if f.min_cluster_size == 1 or f.mode == "one_cluster" else 0 for f in recipe.factors]
     sample = recipe.dim * np.dtype(recipe.dtype).itemsize + 8 * (1 + len(sizes))
     truths = sum(sizes) * (generated.FOREST_BYTES + generated.VALUE_BYTES)
@@ -182,7 +182,7 @@ def _clusters(count: int, n_points: int, dim: int) -> list[Recipe]:
     return [Recipe(n_points, dim, "one_cluster", seeds=seed, engine="native") for seed in range(count)]
 
 
-#: Recipes by name: the paper's two datasets (Sec. 5 and App. B); two clusters added; four, each rotated first.
+#: Recipes by name: the paper's two datasets (Sec. 5 and App. B); a sum of two clusters; a sum of four rotated clusters.
 PRESETS: Mapping[str, Recipe | Superposition] = MappingProxyType(
     {
         **PAPER_PRESETS,
@@ -226,11 +226,11 @@ def make_percolation(
     dim
         Dimension of the space they lie in.
     random_state
-        The seed: an int, as for a `Recipe`; a NumPy generator to draw it from; None for a fresh one.
+        The seed: an int, as for a `Recipe`; a NumPy generator to draw the seed from; None draws a new seed.
     return_X_y
         Return ``(X, y)`` instead of a `Dataset`.
     seed
-        percolab's word for `random_state`.
+        percolab's name for `random_state`.
     **recipe
         Other fields of `Recipe`: `mode`, `create_prob`, `mean_degree`, `engine`, `min_cluster_size`, `dtype`, `target`.
     """

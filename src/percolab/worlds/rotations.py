@@ -1,10 +1,11 @@
-"""Rotations into D dimensions that cost little: rounds of small rotations, as in a fast Fourier transform.
+"""Fast rotations into D dimensions: rounds of small rotations, as in a fast Fourier transform.
 
 Let P = max(d, D). The d coordinates of a point, with zeros after them if D > d, fill a grid of 4 rows and P // 4
-columns. In each round every column is turned by a rotation of 4 dimensions of its own, drawn uniformly (Haar); then the
-grid is read column by column, which gives the coordinates that the next round starts from. Up to three coordinates that
-find no place in the grid are put in front. If P is a power of 4, log₄ P rounds make each coordinate depend on all; else
-two more than ⌈log₄ P⌉ are done. That is 8 flops for each coordinate and round, where a full matrix takes 2 P.
+columns. In each round every column is rotated by its own rotation in 4 dimensions, drawn uniformly (Haar); then the
+grid is read column by column, which gives the coordinates that the next round starts from. Up to three coordinates
+that do not fit in the grid are put in front. If P is a power of 4, log₄ P rounds make each coordinate depend on all
+others; else ⌈log₄ P⌉ + 2 rounds are done. That is 8 flops per coordinate and round; a full matrix takes 2 P flops per
+coordinate.
 
 If D ≥ d, the result is a D by d matrix Q with orthonormal columns: lengths and angles are kept. If D < d, Q is the
 first D rows of a rotation times √(d/D): lengths are kept in the mean over seeds, so the share that a factor has in X
@@ -31,14 +32,14 @@ from percolab.ground.compiled import kernel
 from percolab.ground.intrinsics import prefetch_to_read
 from percolab.rng import philox
 
-#: Bytes of a row that are worked on at a time: the widest registers there are; elsewhere it takes several.
+#: Bytes of a row processed at a time: the width of the widest registers; narrower machines use several registers.
 TILE_BYTES = 64
 TILE_ROWS = 2  #: Rows that share the coefficients they are multiplied by.
-WAYS = 4  #: Numbers that are turned together.
+WAYS = 4  #: Numbers that are rotated together.
 
 _WORD = ir.IntType(32)
-AHEAD = 16  #: Rows that are asked for before they are used.
-_GROUP = 2 * TILE_ROWS  #: Rows that are turned in one go.
+AHEAD = 16  #: How many rows ahead of their use rows are prefetched.
+_GROUP = 2 * TILE_ROWS  #: Rows that are rotated in one pass.
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,7 +65,7 @@ class Rotation:
 
     @property
     def stretch(self) -> float:
-        """What all is multiplied by, so that lengths are kept in the mean: √(d/D) if D < d, else 1."""
+        """The factor that keeps lengths in the mean: √(d/D) if D < d, else 1."""
         return math.sqrt(max(1.0, self.factor_dim / self.dim))
 
     def matrix(self) -> NDArray[np.float64]:
@@ -97,9 +98,9 @@ def _rounds(size: int) -> int:
 
 @kernel
 def orthonormalise(matrices):
-    """Make the columns of small matrices orthonormal, in place, by Gram and Schmidt: of normals, uniform rotations.
+    """Make the columns of small matrices orthonormal, in place, by Gram-Schmidt: normals become uniform rotations.
 
-    Each column is taken off the later ones twice: the second time removes what rounding left.
+    Each column is projected out of the later ones twice: the second pass removes rounding errors of the first.
     """
     count, size, _ = matrices.shape
     for m in range(count):
@@ -165,7 +166,7 @@ def turn(lo, hi, rows, source, table, scale, X, fresh):
 
 # ---------------------------------------------------------------------- vector registers
 #
-# Instructions on whole vector registers, for loops that the compiler does not see through.
+# Instructions on whole vector registers, for loops that the compiler does not vectorise.
 
 
 @intrinsic
@@ -174,7 +175,7 @@ def turn_tile(typing_context, source, row, stride, table, part, column, out, to)
 
     For both rows r from `row` on, every column c of a tile from `column` on, and every b < WAYS:
     ``out[r, to + WAYS c + b] = Σ_a table[part, WAYS b + a, c] · source[r, a stride + c]``, terms in this order, each
-    product and each sum rounded. Arrays are contiguous and of one type; a tile may reach past what is meant to be read.
+    product and each sum rounded. Arrays are contiguous and of one type; a tile may extend past its columns.
     """
 
     def emit(context, builder, signature, args):

@@ -19,7 +19,7 @@ from percolab.worlds.rotations import AHEAD, TILE_BYTES, Rotation, turn
 
 MOMENT_ROWS = 1 << 12  #: Rows whose moments are summed one after another; part of the definition of sigma, to the bit.
 TASK_ROWS = 1 << 13  #: Rows of a task.
-_RUN = 512  #: Blocks of random bits drawn in one go.
+_RUN = 512  #: Blocks of random bits drawn in one pass.
 
 
 def spread(X: NDArray[Any], threads: int) -> float:
@@ -38,7 +38,7 @@ def spread(X: NDArray[Any], threads: int) -> float:
 
 @kernel
 def moments(X, centre, total, square):
-    """Fill the sums of X - centre and of its squares, by column, row after row; four rows at a time, for speed."""
+    """Fill the sums of X - centre and of its squares, by column, in row order; four rows at a time for speed."""
     n, dim = X.shape
     for i in range(0, n - 3, 4):
         for j in range(dim):
@@ -89,11 +89,11 @@ def add_factor(
     scale
         a_k / sigma_k.
     rotation
-        None: the factor is added as it is.
+        The rotation of the factor; None adds it without a rotation.
     X
         (n, D) array to fill. It may be `source` itself if it is fresh, D = d and the rows are 0, 1, 2, ….
     fresh
-        Whether X holds nothing yet.
+        Whether to overwrite X instead of adding to it.
     threads
         Number of threads.
     """
@@ -127,7 +127,7 @@ def add(lo, hi, rows, source, scale, X, fresh):
 def fill_rows(factor: int, length: int, seed: int, threads: int, rows: NDArray[np.int64]) -> None:
     """Fill the rows of one factor: 0, 1, 2, … for the first, else a permutation of its rows for each block of samples.
 
-    The permutation of block b is a function of (seed, factor, b) alone; the last one is cut off where samples end.
+    The permutation of block b is a function of (seed, factor, b) alone; the last one is truncated at the last sample.
 
     Parameters
     ----------
@@ -140,7 +140,7 @@ def fill_rows(factor: int, length: int, seed: int, threads: int, rows: NDArray[n
     threads
         Number of threads.
     rows
-        (n,) what to fill, contiguous.
+        (n,) contiguous array to fill.
     """
     if factor == 0:
         rows[:] = np.arange(rows.size)
@@ -152,7 +152,7 @@ def fill_rows(factor: int, length: int, seed: int, threads: int, rows: NDArray[n
 
 
 def node(factor: int, block: int) -> np.uint64:
-    """Return what names a block of a factor in the counters of random numbers."""
+    """Return the node that identifies a block of a factor in the counters of random numbers."""
     return np.uint64((factor << 40) | block)
 
 

@@ -1,8 +1,8 @@
 """Splits into training, validation and test rows: by rows as in the paper, or by whole subtrees or clusters.
 
-Neighbouring points are relatives: they share most of their latents, and with them most of their targets. If rows are
-held out at random, nearly every one has a close relative among the training rows, and a score on it tells how well
-the training rows are remembered. Held-out subtrees and clusters ask for more.
+Neighbouring points are relatives: they share most of their latents, and so most of their targets. If rows are held out
+at random, nearly every held-out row has a close relative among the training rows, and the score measures how well the
+training rows are memorised. Held-out subtrees and clusters test more than that.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from percolab.worlds.superposed import AnyDataset, Truth, truth
 SPLIT_KINDS = ("rows", "subtree", "cluster")
 PARTS = ("train", "validation", "test")
 FRACTIONS = (0.8, 0.1, 0.1)
-SPLIT_SEED = 42  #: The fractions and the seed of the paper.
-USUAL_GROUPS = 50  #: Least number of subtrees that a dataset falls into, where their size is not given.
+SPLIT_SEED = 42  #: The paper's fractions and seed.
+USUAL_GROUPS = 50  #: Least number of subtrees in a dataset, if `max_size` is not given.
 WIDE = (2**32 - 1) // 20  #: Length from which torch takes 64 bits per draw.
 
 DRAWN_AT_ONCE = 1 << 20  #: Draws made at a time.
@@ -34,16 +34,16 @@ DRAWN_AT_ONCE = 1 << 20  #: Draws made at a time.
 
 @dataclass(frozen=True, eq=False)
 class Split:
-    """Three disjoint sets of rows: those of the dataset, in leaf order, or the samples of a superposed world."""
+    """Three disjoint sets of rows: rows of a dataset, in leaf order, or samples of a superposed world."""
 
     train: Ints
     validation: Ints
     test: Ints
-    #: (n,) the group of each row, which no part divides: what scikit-learn's `GroupKFold` calls groups
+    #: (n,) the group of each row: all rows of a group are in one part, as in scikit-learn's `GroupKFold`
     groups: Ints | None = None
-    #: rows that are in no part, for the sake of a margin
+    #: rows that are in no part, because of a margin
     left_out: Ints = field(default_factory=lambda: np.empty(0, np.int64))
-    max_size: int | None = None  #: most rows of a group, where the groups are subtrees
+    max_size: int | None = None  #: most rows of a group, if the groups are subtrees
 
     def __repr__(self) -> str:
         parts = [f"{value} {name}" for name, value in self._shown().items()]
@@ -54,15 +54,16 @@ class Split:
         return text.table("Split", self._shown() | most)
 
     def _shown(self) -> dict[str, str]:
-        """Return how many rows are where."""
+        """Return how many rows each part has."""
         sizes = {name.replace("_", " "): getattr(self, name).size for name in (*PARTS, "left_out")}
         return {name: f"{size:,}" for name, size in sizes.items() if size or name in PARTS}
 
     def bonds_to_training(self, forest: Forest | Truth, part: str = "test") -> Ints:
-        """Return, for each row of a part, the bonds to the nearest training row; -1 where its cluster has none.
+        """Return, for each row of a part, the number of bonds to the nearest training row; -1 if its cluster has none.
 
-        Rows at 1 touch a training row: with the part's size this gives the share that leaks. Linear time. In a world
-        the bonds are those of one factor, of which ``truth(world, factor)`` is given; 0 is a point seen in training.
+        Rows at distance 1 touch a training row: their share of the part is the share that leaks. Linear time. In a
+        world the bonds are the bonds of one factor: pass ``truth(world, factor)``; distance 0 is a point seen in
+        training.
         """
         samples: Ints = getattr(self, check_choice("part", part, PARTS[1:]))
         known = _truth(forest, None)
@@ -84,11 +85,11 @@ def split_rows(
     By rows: the rows in release order are put in the order of ``torch.randperm`` with this seed (torch is not needed);
     the first int(0.8 n) train, the next int(0.1 n) validate, the rest test. This is the paper's split.
 
-    By subtree or cluster: groups are dealt from the largest to the smallest, each to one of the parts that lack at
-    least as many rows, with probability proportional to what they lack; where no part does, to the one that lacks most.
-    So a group of any size is in the test part with that part's share as probability, as long as it fits, and the small
-    ones, which come last, bring every part to its size. When only as many groups are left as parts are empty, those get
-    them.
+    By subtree or cluster: groups are assigned from the largest to the smallest. Each goes to one of the parts that
+    still lack at least as many rows, with probability proportional to the number they lack; if there is no such part,
+    to the part that lacks most. So a group of any size is in the test part with probability equal to that part's share,
+    as long as it fits, and the small groups, which come last, bring every part to its size. When only as many groups
+    are left as there are empty parts, these parts get them.
 
     Held-out subtrees still touch training rows: each is joined to the rest of its cluster by bonds. In a cluster of
     200,000 points 12% of the test rows are bonded to a training row with `max_size` 100, and 3.5% with 1,000; a margin
@@ -99,17 +100,17 @@ def split_rows(
     dataset
         A dataset, or its forest, or a superposed world. X is not read.
     seed
-        What the order is drawn from. Seeds with the same lower 32 bits give the same split, as in torch.
+        Seed of the order. Seeds with the same lower 32 bits give the same split, as in torch.
     by
         ``"rows"``; ``"subtree"``: whole groups of ``forest.cut(max_size)``; ``"cluster"``: whole clusters.
     max_size
-        Most rows of a subtree. None takes one in fifty of the rows, and the result says how many these are.
+        Most rows of a subtree. None takes a fiftieth of the rows; the result has the number.
     fractions
         Shares of the training, validation and test rows, which add up to 1. A part with share 0 is empty.
     margin
         Leave out the training rows within this many bonds of a validation or test row.
     factor
-        Whose subtrees, clusters and bonds are meant in a world of several factors; by rows without a margin, none's.
+        The factor whose subtrees, clusters and bonds are used, if a world has several; unused by rows without a margin.
 
     Returns
     -------
@@ -130,11 +131,11 @@ def split_rows(
 
 
 def _truth(dataset: AnyDataset | Forest | Truth, factor: int | None) -> Truth:
-    """Return the hierarchy that a split is by, and the row of it that each sample has; a forest has its own rows."""
+    """Return the hierarchy that defines a split, with the row of each sample; the samples of a forest are its rows."""
     if isinstance(dataset, Forest):
         if factor not in (None, 0):
             raise ValueError(f"factor must be 0 or left out for a forest, got {factor!r}")
-        # A copy, since the columns of a dataset are locked, and the caller's own stay as they are.
+        # A copy, since a dataset locks its columns, and the caller's columns must stay writable.
         dataset = Dataset.lazy({"forest": copy.copy(dataset)}.__getitem__)
     return dataset if isinstance(dataset, Truth) else truth(dataset, factor)
 
@@ -165,7 +166,7 @@ def _by_groups(known: Truth, seed: int, shares: tuple[float, float, float], by: 
     if by == "subtree" and max_size is None:
         max_size = max(1, forest.n_points // USUAL_GROUPS)
     groups = (forest.point_cluster if by == "cluster" else forest.cut(max_size).groups)[known.rows]
-    groups = np.unique(groups, return_inverse=True)[1]  # a factor may have groups that no sample is in
+    groups = np.unique(groups, return_inverse=True)[1]  # a factor may have groups without samples
     sizes = np.bincount(groups)
     parts = np.array([share > 0 for share in shares])
     if sizes.size < parts.sum():
@@ -181,8 +182,8 @@ def _by_groups(known: Truth, seed: int, shares: tuple[float, float, float], by: 
 
 @kernel
 def deal(order, sizes, wanted, uniforms, part_of):
-    """Give each group, in this order, to a part that lacks rows; the last ones to parts that are empty."""
-    # Loops, not expressions on three numbers: those take seconds to compile.
+    """Assign each group, in this order, to a part that lacks rows; the last groups go to empty parts."""
+    # Loops, not array expressions on three numbers, which take seconds to compile.
     lacks, n_parts = wanted.copy(), wanted.size
     is_open = np.empty(n_parts, np.bool_)
     for at in range(order.size):
@@ -203,7 +204,7 @@ def deal(order, sizes, wanted, uniforms, part_of):
                 passed += lacks[k]
                 if uniforms[at] * total < passed:
                     part = k
-        if part < 0:  # none fits, or the sums were rounded
+        if part < 0:  # no part fits, or the sums were rounded
             for k in range(n_parts):
                 if is_open[k] and (part < 0 or lacks[k] > lacks[part]):
                     part = k
@@ -224,15 +225,15 @@ def _with_margin(known: Truth, split: Split, margin: int) -> Split:
 # ---------------------------------------------------------------------- the permutation of torch
 #
 # MT19937 as torch and NumPy seed it, and the permutation that ``torch.randperm`` draws with it, without torch.
-# The permutation is Fisher and Yates' shuffle. Below a length of `WIDE` the entry at i is exchanged with the one at i
-# + (draw mod n - i), for i = 0 … n - 2. From there on the remainder of 32 bits would favour low places too much, so
-# two draws make one of 64 bits, the first its upper half, and the shuffle runs inside out: i is put at (draw mod i +
-# 1), and what stood there at i.
+# The permutation is a Fisher-Yates shuffle. Below a length of `WIDE` entry i is exchanged with entry
+# i + (draw mod (n - i)), for i = 0 … n - 2. For longer lists the remainder of 32 bits would favour low places too
+# much, so two draws make one of 64 bits, the first its upper half, and the shuffle runs inside out: i is put at place
+# j = draw mod (i + 1), and the entry that was at j goes to i.
 
 
 def permutation(n: int, seed: int) -> NDArray[np.int64]:
     """Return the permutation of 0 … n - 1 that ``torch.randperm`` gives with a CPU generator of this seed."""
-    stream = np.random.RandomState(seed % 2**32)  # a stream that NumPy promises never to change
+    stream = np.random.RandomState(seed % 2**32)  # NumPy promises never to change this stream
     order = np.arange(n)
     for lo in range(0, n, DRAWN_AT_ONCE):
         count = min(DRAWN_AT_ONCE, n - lo)
@@ -246,7 +247,7 @@ def permutation(n: int, seed: int) -> NDArray[np.int64]:
 
 @kernel
 def shuffle(order, first, draws):
-    """Exchange entries first, first + 1, … each with itself or one behind it."""
+    """Exchange entries first, first + 1, … each with itself or a later entry."""
     for k in range(draws.size):
         i = first + k
         j = i + np.int64(draws[k]) % (order.size - i)
@@ -255,7 +256,7 @@ def shuffle(order, first, draws):
 
 @kernel
 def shuffle_inside_out(order, first, draws):
-    """Put first, first + 1, … each at its own place or one before it."""
+    """Put first, first + 1, … each at its own place or an earlier place."""
     for k in range(draws.size):
         i = first + k
         j = np.int64(draws[k] % np.uint64(i + 1))

@@ -1,4 +1,4 @@
-"""Superposed worlds: X and y of samples that have a point of each of several datasets, with the truth of each."""
+"""Superposed worlds: X and y of samples that have one point of each of several datasets, with the truth of each."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ OF_ONE_HIERARCHY = ("do", "filter", "move", "subsamples", "take", "turn", "with_
 
 @dataclass(frozen=True, eq=False)
 class Superposed(SampleSet):
-    """Samples that have a point of each of K percolation datasets, the factors; see `Superposition`.
+    """Samples that have one point of each of K percolation datasets, the factors; see `Superposition`.
 
-    The truth is the forest and the values of each factor, and the table of rows: `percolab.truth` gives those of one
-    factor, in the order of samples.
+    The truth is the forest and the values of each factor, and the table of rows: `percolab.truth` gives the truth of
+    one factor, in the order of samples.
     """
 
     recipe: Superposition  #: what makes this world again
@@ -39,7 +39,7 @@ class Superposed(SampleSet):
     #: (n,) the weighted sum of the factors' targets, or the product of two, float64; labels of one are int64
     y: NDArray[Any]
     rows: NDArray[np.int64]  #: (n, K) the row of each factor that a sample has; the first column is 0, 1, 2, …
-    factors: tuple[Dataset, ...]  #: the K datasets; the X of each is made again when asked for, and kept from then on
+    factors: tuple[Dataset, ...]  #: the K datasets; the X of each is made again when first used, and kept from then on
     sigma: NDArray[np.float64]  #: (K,) sigma_k: the square root of the mean variance of the columns of each factor's X
     provenance: dict[str, Any]  #: versions, platform and time of making
 
@@ -62,12 +62,12 @@ class Superposed(SampleSet):
         return self.recipe.relevant
 
     def swapped(self, factor: int) -> Superposed:
-        """Return the same samples with the y of one factor: X and the truth are those of this world, not copies."""
+        """Return the same samples with the y of one factor: X and the truth are shared with this world, not copied."""
         recipe = self.recipe.swapped(factor)
         return self._changed(recipe=recipe, y=superposed_targets(recipe, [f.y for f in self.factors], self.rows))
 
     def rotation(self, factor: int) -> NDArray[np.float64]:
-        """Return Q_k, (D, d_k): the identity if factors are added as they are."""
+        """Return Q_k, (D, d_k): the identity if factors are added without rotation."""
         k = self.recipe.check_factor(factor)
         drawn = rotation_of(self.recipe, k)
         return np.eye(self.recipe.dim) if drawn is None else drawn.matrix()
@@ -76,7 +76,7 @@ class Superposed(SampleSet):
 
     @property
     def forest(self) -> Forest:
-        """The forest, if there is one factor; of several, each has its own."""
+        """The forest, if there is one factor; with several factors, each has its own forest."""
         return self._only("forest").forest
 
     @property
@@ -103,7 +103,7 @@ class Superposed(SampleSet):
         return self.factors[0].release_order
 
     def __getattr__(self, name: str) -> Any:
-        # Reached only for what is not there.
+        # Reached only for attributes that do not exist.
         if name in OF_ONE_HIERARCHY:
             raise AttributeError(
                 f"a superposed world has no {name!r}: use it on the dataset of a factor, and superpose its recipe"
@@ -116,8 +116,8 @@ def superposed_targets(
 ) -> NDArray[Any]:
     """Return y of samples from the targets of the factors and the rows of each.
 
-    Factors of weight 0 are left out, and the others added in order: y of a single factor of weight 1 is its own, to the
-    bit, and may then be labels.
+    Factors of weight 0 are left out, and the others are added in order: with a single factor of weight 1, y equals the
+    y of that factor, to the bit, and may then be labels.
     """
     if recipe.product is not None:
         a, b = recipe.product
@@ -133,7 +133,7 @@ def superposed_targets(
 
 
 def rotation_of(recipe: Superposition, factor: int) -> Rotation | None:
-    """Return the rotation of a factor, or None if factors are added as they are."""
+    """Return the rotation of a factor, or None if factors are added without rotation."""
     if not recipe.rotate:
         return None
     return Rotation.draw(factor, recipe.factors[factor].dim, recipe.dim, recipe.seed)
@@ -162,7 +162,7 @@ class RemadeArray(LazyArray):
         return whole if dtype is None else whole.astype(dtype, copy=False)
 
     def first(self, n_rows: int) -> NDArray[Any]:
-        """Return the first rows, which are made now."""
+        """Return the first rows; the array is made now."""
         return self[:n_rows]
 
     def _whole(self) -> NDArray[Any]:
@@ -172,16 +172,16 @@ class RemadeArray(LazyArray):
 
 
 def remade(dataset: Dataset) -> Dataset:
-    """Return a dataset without its X in memory: it is made again from the recipe when asked for."""
-    kept = {field.name: getattr(dataset, field.name) for field in fields(dataset) if field.name != "X"}
-    kept["X"] = RemadeArray(dataset.recipe, dataset.X.shape)
-    # Read, and not replaced: a dataset whose fields are replaced does not count as what its recipe makes.
-    return Dataset.lazy(kept.__getitem__)
+    """Return a dataset without its X in memory: X is made again from the recipe when first used."""
+    columns = {field.name: getattr(dataset, field.name) for field in fields(dataset) if field.name != "X"}
+    columns["X"] = RemadeArray(dataset.recipe, dataset.X.shape)
+    # A lazy instance, and not `replace`: a dataset with replaced fields does not count as made by its recipe.
+    return Dataset.lazy(columns.__getitem__)
 
 
 # ---------------------------------------------------------------------- truth
 #
-# The truth behind samples: one hierarchy, and the row of it that each sample has, for every kind of dataset.
+# The truth behind samples: one hierarchy, and the row of each sample in it, for every kind of dataset.
 
 
 AnyDataset = Dataset | Superposed  #: A dataset or a world: both have samples, targets and truths.
@@ -191,13 +191,13 @@ AnyDataset = Dataset | Superposed  #: A dataset or a world: both have samples, t
 class Truth:
     """One hierarchy behind the samples of a dataset: sample i is row ``rows[i]`` of `forest`."""
 
-    dataset: Dataset  #: the percolation dataset that the hierarchy is of; in a superposed world, a factor
-    #: (n,) the row of it that each sample has: repeats are possible, and rows that no sample has
+    dataset: Dataset  #: the percolation dataset of the hierarchy; in a superposed world, a factor
+    #: (n,) the row of each sample in that dataset: rows may repeat, and some may have no sample
     rows: NDArray[np.int64]
 
     @property
     def forest(self) -> Forest:
-        """Its clusters, points, bonds and latents."""
+        """Clusters, points, bonds and latents of the hierarchy."""
         return self.dataset.forest
 
     @property
@@ -217,7 +217,7 @@ class Truth:
 
     @cached_property
     def in_order(self) -> bool:
-        """Whether sample i is row i: the samples of a latent are then a slice, that of `Forest.points_of`."""
+        """Whether sample i is row i: the samples of a latent are then the slice `Forest.points_of`."""
         return self.rows.size == self.forest.n_points and bool((self.rows == np.arange(self.rows.size)).all())
 
     def samples_of(self, latent: int) -> NDArray[np.int64]:
@@ -228,7 +228,7 @@ class Truth:
         return np.flatnonzero((self.rows >= below.start) & (self.rows < below.stop))
 
     def latent_at_depth(self, depth: int) -> NDArray[np.int64]:
-        """Return, for every sample, the latent of its point at this depth, or -1 where it has none."""
+        """Return, for every sample, the latent of its point at this depth, or -1 if it has none."""
         return self.forest.latent_at_depth(depth)[self.rows]
 
 
@@ -240,7 +240,7 @@ def truth(dataset: AnyDataset, factor: int | None = None) -> Truth:
     dataset
         A dataset or a world.
     factor
-        Which factor of a world; it may be left out where there is one hierarchy.
+        Which factor of a world; it may be left out if there is only one hierarchy.
     """
     if isinstance(dataset, Superposed):
         k = dataset.recipe.check_factor(factor)

@@ -1,4 +1,4 @@
-"""Recipes of superposed worlds: which factors, how X adds them, what y takes from them."""
+"""Recipes of superposed worlds: the factors, how X adds them, and how y combines their targets."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from percolab.ground.validation import check_integer, check_one_each, check_seed
 from percolab.model.recipe import DRAWN_SEED_BITS, Recipe, Written
 
 KIND = "superposed"  #: The ``kind`` in the JSON of a superposition.
-#: Version of permutations, rotations and sums: the same recipe and versions of engines and this give the same data.
+#: Version of permutations, rotations and sums: the same recipe, engine versions and this version give the same data.
 VERSION = 1
 
 
@@ -22,10 +22,10 @@ VERSION = 1
 class Superposition(Written, kind=KIND):
     """Everything that determines a superposed world. The same recipe gives the same data.
 
-    Sample i has row ``rows[i, k]`` of factor k, a percolation dataset of its own: row i of factor 0, which gives the
-    number n of samples, and of every other factor a keyed permutation, a fresh one for each block of as many samples
-    as the factor has rows. Then X = Σ_k a_k Q_k X_k[rows[:, k]] / sigma_k, where sigma_k² is the mean variance of
-    the columns of X_k, and y = Σ_k w_k y_k[rows[:, k]]. Nothing is centred.
+    Sample i has row ``rows[i, k]`` of factor k, which is a percolation dataset. For factor 0, whose number of rows n is
+    the number of samples, this is row i. For every other factor, the rows are keyed permutations of its rows, a new one
+    for each block of as many samples as it has rows. Then X = Σ_k a_k Q_k X_k[rows[:, k]] / sigma_k, where sigma_k² is
+    the mean variance of the columns of X_k, and y = Σ_k w_k y_k[rows[:, k]]. Nothing is centred.
 
     Factors are independent if their seeds differ.
 
@@ -40,10 +40,10 @@ class Superposition(Written, kind=KIND):
     scales
         a_k, one for each factor, at least 0. None: all 1.
     dim
-        Dimension D of X; None takes that of the factors, if all have the same. With Σ d_k above D they overlap.
+        Dimension D of X; None takes the dimension of the factors, if it is the same. If Σ d_k exceeds D, they overlap.
     rotate
-        Whether each factor has a rotation Q_k of its own into D dimensions (see `percolab.worlds.rotations`) or is
-        added as it is. None: only where dimensions differ.
+        Whether each factor has its own rotation Q_k into D dimensions (see `percolab.worlds.rotations`) or is added
+        without rotation. None rotates only if dimensions differ.
     seed
         Seed of permutations and rotations; None draws one, which is recorded here.
     """
@@ -90,7 +90,7 @@ class Superposition(Written, kind=KIND):
 
     @property
     def y_dtype(self) -> np.dtype[Any]:
-        """Type of y: float64 for numbers, int64 for the labels of a factor that is alone in y."""
+        """Type of y: float64 for numbers, int64 if y is the labels of a single factor."""
         return self.factors[self.relevant[0]].target.y_dtype
 
     @property
@@ -100,12 +100,12 @@ class Superposition(Written, kind=KIND):
 
     @property
     def engine(self) -> str:
-        """The word that stands where other recipes name an engine; each factor names its own."""
+        """The word used where other recipes name an engine; each factor names its own engine."""
         return KIND
 
     @property
     def dtype(self) -> str:
-        """Type of X: float64 if that of any factor is."""
+        """Type of X: float64 if any factor has float64."""
         return np.result_type(*(np.dtype(factor.dtype) for factor in self.factors)).name
 
     @property
@@ -137,7 +137,7 @@ class Superposition(Written, kind=KIND):
 
 
 def recipe_from_dict(values: Mapping[str, Any]) -> Recipe | Superposition:
-    """Make either kind of recipe from what its `to_dict` returned."""
+    """Make either kind of recipe from the result of its `to_dict`."""
     return Superposition.from_dict(values) if "kind" in values else Recipe.from_dict(values)
 
 
@@ -157,7 +157,7 @@ def _as_factors(factors: object) -> tuple[Recipe, ...]:
 
 
 def _as_numbers(name: str, values: object, count: int, least: float = -math.inf) -> tuple[float, ...]:
-    """Return one finite number for each factor; None stands for ones."""
+    """Return one finite number for each factor; None means ones."""
     if values is None:
         return (1.0,) * count
     numbers = check_one_each(name, values, count, "factor", least)

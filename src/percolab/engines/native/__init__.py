@@ -21,13 +21,13 @@ from percolab.model.forest import Forest
 from percolab.model.recipe import Recipe
 
 VERSION = 1  #: Version of the data this engine makes: the same recipe and version give the same data.
-ALONE = 1 << 18  #: Points whose clusters one thread finds before another is worth waking.
+ALONE = 1 << 18  #: Points up to which one thread finds the clusters: waking a second thread does not pay.
 
 
 # ---------------------------------------------------------------------- engine
 #
 # The native engine: any size, any number of workers, any part alone.
-# Every random number is a pure function of (seed, which node, what for): see `philox`. Clusters are grown from the
+# Every random number is a pure function of (seed, node, purpose): see `philox`. Clusters are grown from the
 # top down by the split law: see `splitting` and `pieces`. Since the split laws interlace and a node's numbers depend
 # on its path alone, datasets of different sizes from one seed are refinements of each other in hierarchy, values and
 # directions: see docs/native-engine.md.
@@ -41,7 +41,7 @@ def build(recipe: Recipe, threads: int, progress: Progress) -> Arrays:
     with ahead("engines.native", np.dtype(recipe.dtype).name, threads=threads) as wait_for_kernels:
         clusters = find_clusters(recipe, threads)
         generated.require_memory(generated.bytes_of_arrays(clusters.n_points, recipe), recipe)
-        # Waking a thread takes as long as making some hundred points. Powers of two, since threads are kept by number.
+        # Waking a thread takes as long as making some hundred points. Powers of two, since pools are cached by size.
         threads = min(threads, 1 << (clusters.n_points // GROUP).bit_length())
         graph = np.uint64(recipe.seeds.graph)
         grown = growth.grow(Stand.of_clusters(clusters.start, clusters.founder), graph, threads, progress)

@@ -1,4 +1,4 @@
-"""Birth numbers of native data, dealt to the rows of each cluster by a keyed permutation.
+"""Birth numbers of native data, assigned to the rows of each cluster by a keyed permutation.
 
 So labels are independent of the tree, and the label of each row of a large cluster can be computed alone.
 """
@@ -12,18 +12,18 @@ from percolab.ground.compiled import kernel
 from percolab.ground.intrinsics import multiply_high
 from percolab.rng import philox
 
-#: Clusters of at most this many points are shuffled; in larger ones each row's number can be found alone.
+#: Clusters of at most this many points are shuffled; in larger ones the number of each row is computed alone.
 SHUFFLED = 1024
 _ROUNDS = 4
 _ONE = np.uint64(1)
-_RUN = 1024  #: Labels dealt in one go.
+_RUN = 1024  #: Labels assigned in one pass.
 
 
 @kernel
 def deal(lo, hi, start, born_point, key, point_id):
     """Fill the birth numbers of rows lo … hi - 1 of clusters that start at these rows.
 
-    `born_point` lists the points of each cluster by birth; empty, it stands for 0, 1, 2, ….
+    `born_point` lists the points of each cluster by birth; if empty, it means 0, 1, 2, ….
     """
     c = last_at_most(start, lo)
     while c < start.size - 1 and start[c] < hi:
@@ -64,9 +64,9 @@ def _shuffle(labels, path, key):
 def _permute(begin, size, labels, path, key):
     """Fill the images of `begin`, `begin` + 1, … under a keyed permutation of 0 … size - 1, each computed alone.
 
-    A Feistel network permutes the smallest power of two that holds them all; what falls outside is permuted again until
-    it falls inside (Black and Rogaway 2002). Images that fell outside are collected: the end of a loop for each
-    would be unpredictable.
+    A Feistel network permutes the numbers below the smallest power of two that is large enough; an image that falls
+    outside is permuted again until it falls inside (Black and Rogaway 2002). Images outside are collected and permuted
+    together: a loop for each image would end unpredictably.
     """
     bits = 1
     while 1 << bits < size:
@@ -103,7 +103,7 @@ def _feistel(x, low_bits, high_bits, tables):
 
 @kernel
 def _round_tables(low_bits, high_bits, path, key):
-    """Return the keyed hash of each round for every half: few, for a half has half the bits."""
+    """Return the keyed hash of each round for every half; there are few, since a half has half the bits."""
     tables = np.empty((_ROUNDS, 1 << np.int64(high_bits)), np.uint32)
     for r in range(_ROUNDS):
         a, b = philox.block(path, r, philox.LABEL, key)

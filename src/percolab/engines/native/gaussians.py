@@ -10,7 +10,7 @@ from percolab.engines import embedding
 from percolab.ground.compiled import kernel
 from percolab.rng import philox
 
-BLOCKS_AT_ONCE = 512  #: Philox blocks that are drawn at once, about: vector registers need many, the cache holds few.
+BLOCKS_AT_ONCE = 512  #: Philox blocks drawn at once, about: vector registers need many, the cache holds few.
 
 
 class Draws(NamedTuple):
@@ -64,10 +64,10 @@ def unit_vectors(paths, rows, count, X, purpose, key, draws):
 
 @kernel
 def split_vectors(paths, left_rows, right_rows, count, X, key, draws):
-    """Split the vectors of latents, in an order that has parents before children.
+    """Split the vectors of latents, which are listed with parents before children.
 
-    A latent's vector is in its left row of X; splitting it puts the left child's there and the right child's in the
-    right row.
+    The vector of a latent is in its left row of X; splitting it puts the vector of the left child in the same row and
+    the vector of the right child in the right row.
     """
     close = np.empty(X.shape[1], X.dtype)
     for lo in range(0, count, draws.at_once):
@@ -83,7 +83,7 @@ def split_vectors(paths, left_rows, right_rows, count, X, key, draws):
 
 @kernel
 def split_skeleton(parent, path, left_rows, right_rows, X, key):
-    """Hand vectors down a skeleton; those of clusters are drawn, those of limbs are in X already."""
+    """Hand vectors down a skeleton; the vectors of clusters are drawn, the vectors of limbs are in X already."""
     draws = draw_work(X.shape[1])
     tops, top_rows, count = np.empty(path.size, np.uint64), np.empty(path.size, np.int64), 0
     for s in range(path.size):

@@ -1,10 +1,10 @@
-"""The random graph process: bonds come one by one between uniform pairs of points, at any mean degree.
+"""The random graph process: bonds are added one by one between uniform pairs of points, at any mean degree.
 
-Every pair of n points is bonded with probability c/n, and the bonds come in uniform order (Erdős and Rényi 1960). This
-is percolation on the complete graph, the mean-field model itself: below c = 1 all clusters are small, at c = 1 their
-sizes are critical, above it one of them is a giant. A bond that joins two clusters merges them and makes a latent. A
-bond inside a cluster closes a cycle: it changes neither clusters nor latents and is kept beside them, with the latent
-that was the top of the cluster when it came.
+Every pair of n points is bonded with probability c/n, and the bonds are added in uniform order (Erdős and Rényi 1960).
+This is percolation on the complete graph, the mean-field model itself: below c = 1 all clusters are small, at c = 1
+their sizes are critical, above it one of them is a giant. A bond that joins two clusters merges them and makes a
+latent. A bond inside a cluster closes a cycle: it changes neither clusters nor latents and is kept separately, with the
+latent that was the top of the cluster when the bond was added.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from percolab.ground.intrinsics import multiply_high
 from percolab.model.forest import Forest
 from percolab.rng import philox
 
-_DIGITS = 60  #: Digits of the one probability that is computed from factorials: those of 10^24 and more cancel in it.
+_DIGITS = 60  #: Decimal digits for the one probability computed from factorials: terms of 10^24 and more cancel in it.
 _EMPTY = np.uint64(0xFFFFFFFFFFFFFFFF)
 _HASH = np.uint64(0x9E3779B97F4A7C15)
 
@@ -36,7 +36,7 @@ def grow_graph(n: int, mean_degree: float, key: np.uint64) -> Forest:
     Parameters
     ----------
     n : number of points
-    mean_degree : c, the mean number of bonds of a point, up to 1/n
+    mean_degree : c, the mean number of bonds of a point, up to a relative 1/n
     key : seed of the graph
     """
     first, second = draw_pairs(n, bond_count(n, mean_degree, key), key)
@@ -48,7 +48,7 @@ def grow_graph(n: int, mean_degree: float, key: np.uint64) -> Forest:
     n_merges = _merge(first, second, group, top, merges, ends, below, extra_merge)
     _settle(group)
     size = np.bincount(group, minlength=n)
-    founders = np.flatnonzero(group == np.arange(n))  # the lowest point of a group stands for it
+    founders = np.flatnonzero(group == np.arange(n))  # the lowest point represents its group
     order = np.lexsort((founders, -size[founders]))
     start = np.concatenate([[0], np.cumsum(size[founders[order]])])
     row, (latent, first_row, left_size) = np.empty(n, np.int64), np.empty((3, n_merges), np.int64)
@@ -114,13 +114,13 @@ def _log_factorial(m: int) -> Decimal:
 
 @kernel
 def _outward(pairs, chance, mode, at_mode, u):
-    """Return the outcome at which probabilities taken from the mode outward, above and below in turn, exceed u."""
+    """Return the outcome at which the sum of probabilities, added outward from the mode, exceeds u."""
     odds = chance / (1.0 - chance)
     up, down, above, below = mode, mode, at_mode, at_mode
     u -= at_mode
     while u >= 0.0:
         if up == pairs and down == 0:
-            return mode  # all of the law is spent but for rounding
+            return mode  # only rounding errors of the total probability are left
         if up < pairs:
             above *= (pairs - up) / (up + 1.0) * odds
             up += 1
@@ -153,7 +153,7 @@ def draw_pairs(n: int, count: int, key: np.uint64) -> tuple[Ints, Ints]:
 
 @kernel
 def _draw_distinct(n, key, seen, first, second):
-    """Fill distinct pairs: of the pairs that counters 1, 2, … give, those that did not come before."""
+    """Fill distinct pairs: the pairs that counters 1, 2, … give, without those that came before."""
     mask = np.uint64(seen.size - 1)
     index = np.uint64(0)
     filled = 0
@@ -178,11 +178,11 @@ def _draw_distinct(n, key, seen, first, second):
 
 @kernel
 def _merge(first, second, group, top, merges, ends, below, extra_merge):
-    """Let the bonds come in order; return the number of merges.
+    """Add the bonds in order; return the number of merges.
 
     `group` leads every point to the lowest point of its group, and `top` gives a group's node: a point as itself, merge
     m as n + m. A merge gets its two nodes, the bond's ends and the number of points below it. A bond inside a group
-    gets the merge on top of it in `extra_merge`; the others get -1. Linking to the lower point and halving the ways
+    gets the top merge of the group in `extra_merge`; other bonds get -1. Linking to the lower point with path halving
     costs O(log n) per bond at worst, and next to nothing on average.
     """
     n, count = group.size, 0
@@ -204,6 +204,6 @@ def _merge(first, second, group, top, merges, ends, below, extra_merge):
 
 @kernel
 def _settle(group):
-    """Lead every point to the lowest point of its group in one step: a lower point is settled first."""
+    """Point every entry directly to the lowest point of its group, in order: lower points are settled first."""
     for point in range(group.size):
         group[point] = group[group[point]]

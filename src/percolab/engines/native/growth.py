@@ -31,7 +31,7 @@ class Trees:
 
     @classmethod
     def begin(cls, stand: Stand, key: np.uint64) -> Trees:
-        """Expand a stand; `end_row` tells in which piece each bond of the skeleton ends, by its first row."""
+        """Expand a stand; `end_row` holds, for each end of the skeleton's bonds, the first row of its piece."""
         expansion = skeleton.expand(stand, key)
         end_row = np.empty(expansion.n_ends, np.int64)
         skeleton.land(expansion.tip, expansion.token, end_row)
@@ -49,7 +49,7 @@ class Trees:
     def for_pieces(self, stage: str, work: Callable[..., None], *rest: Any, threads: int, progress: Progress) -> None:
         """Call ``work(lo, hi, *rest)`` for runs of pieces that make up the stand, on all threads.
 
-        There are two runs or more for every thread, but none of less than a group of rows.
+        There are at least two runs per thread, but no run has less than a group of rows.
         """
         rows = min(BATCH, max(GROUP, self.stand.n_rows // (2 * threads)))
         batches = self.expansion.batches(rows)
@@ -67,7 +67,7 @@ def grow(stand: Stand, key: np.uint64, threads: int, progress: Progress) -> Tree
 
 def of_forest(forest: Forest) -> Trees:
     """Return the trees of a forest that is known already, cut into pieces as if they had been grown."""
-    # Columns of a dataset are read-only, and kernels would be compiled again for such arrays.
+    # Columns of a dataset are read-only, and kernels would be compiled again for read-only arrays.
     start, left_size = (np.require(column, requirements="W") for column in (forest.cluster_start, forest.left_size))
     stand = Stand.of_clusters(start, forest._founders)
     expansion = skeleton.expand(stand, np.uint64(0), known=left_size)
@@ -82,7 +82,7 @@ def grow_forest(clusters: Clusters, key: np.uint64, threads: int) -> Forest:
 
 
 def forest_of(clusters: Clusters, trees: Trees, key: np.uint64, threads: int) -> Forest:
-    """Return the forest of whole clusters whose trees are grown, with birth numbers dealt to its rows."""
+    """Return the forest of whole clusters whose trees are grown, with birth numbers assigned to its rows."""
     n = clusters.n_points
     point_id = np.empty(n, np.int64)
     parts = parallel.ranges(n, max(BATCH, -(-n // (4 * threads))))  # few: each makes tables for a large cluster

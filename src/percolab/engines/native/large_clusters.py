@@ -1,13 +1,13 @@
-"""Clusters too large to be made at once: cut into limbs, with all that joins the limbs solved once.
+"""Clusters too large to be made at once: they are cut into limbs, and the connections of the limbs are solved once.
 
 A cluster of more than `limb_rows` points is split until its parts have at most that many: these are its *limbs*, and
-with the latents above them they are the *crown*. A limb can be made alone, given what comes from above: its path and
-depth, the sum of z, its top's unit vector, the tokens of the crown's bonds that fall into it, and the anchor from which
-the walk enters.
+with the latents above them they are the *crown*. A limb can be made alone, given the following from above: its path
+and depth, the sum of z, the unit vector of its top, the tokens of the crown's bonds that fall into it, and the anchor
+from which the walk enters.
 
-Anchors need the walk to be followed through every limb, from where it enters to where it leaves: only the pieces on
-those ways are grown, about two thirds of the rows. So the limbs of a cluster are solved once, by one machine, in a
-third of the time that making it takes, and then made anywhere, in any order.
+To find the anchors, the walk is followed through every limb, from where it enters to where it leaves. Only the pieces
+on these paths are grown, about two thirds of the rows. So the limbs of a cluster are solved once, by one machine, in
+a third of the time that making the cluster takes, and then made anywhere, in any order.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ def cut(recipe: Recipe, clusters: Clusters, threads: int, progress: Progress) ->
 
 
 def _unsolved(recipe: Recipe, expansion: Expansion) -> Crown:
-    """Return what is known before limbs are looked into: of bonds only the limbs where they end, and no anchors."""
+    """Return a crown before its limbs are grown: for each bond only the limbs where it ends, and no anchors."""
     limb, latents, key = expansion.tip, expansion.skeleton, np.uint64(recipe.seeds.embed)
     end_row, entry = np.empty(expansion.n_ends, np.int64), np.full(limb.size, positions.AT_ROOT)
     above = np.zeros(latents.size + 1)
@@ -135,7 +135,7 @@ def _origins(recipe: Recipe, latents: Records) -> NDArray[np.int64]:
 
 @kernel
 def _add_up(limb, entry, end_row, way, anchor):
-    """Fill the anchors of limbs from each other: where the walk enters a limb less where it entered the one before."""
+    """Fill the anchors of limbs from each other: where the walk enters a limb less where it entered the limb before."""
     before, first = np.empty(entry.size, np.int64), limb.first.copy()
     for i in range(entry.size):
         before[i] = -1 if entry[i] < 0 else last_at_most(first, end_row[entry[i] ^ 1])
@@ -149,7 +149,7 @@ def _add_up(limb, entry, end_row, way, anchor):
 
 
 def _solve(recipe: Recipe, crown: Crown, threads: int, progress: Progress) -> NDArray[np.int64]:
-    """Fill the rows of the crown's ends; return, for each bond, how far the end it leaves by is from the anchor."""
+    """Fill the rows of the crown's ends; return, for each bond, the displacement from the anchor to its leaving end."""
     limb, most = crown.limb, limb_rows(recipe)
     way = np.empty((crown.expansion.skeleton.size, recipe.dim), np.int64)
     scratch: SimpleQueue[NDArray[Any]] = SimpleQueue()
@@ -191,7 +191,7 @@ def _follow(X: NDArray[Any], recipe: Recipe, crown: Crown, lo: int, hi: int, way
 
 
 def _walk_ways(walk: Walk, passed: NDArray[np.int64], rows: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Walk the pieces on the ways to these rows; return how far the rows are from the anchors of their limbs."""
+    """Walk the pieces on the paths to these rows; return the displacements of rows from the anchors of their limbs."""
     parts = walk.trees.expansion
     above = np.zeros(parts.skeleton.size, np.bool_)
     _mark_above(parts.tip, parts.skeleton, passed, above)
@@ -205,7 +205,7 @@ def _walk_ways(walk: Walk, passed: NDArray[np.int64], rows: NDArray[np.int64]) -
 
 @kernel
 def _mark_ways(piece, entry, first_end, end_row, end, leaves, reached, passed):
-    """Mark the pieces that tokens from above reach, and those on the ways from a limb's entry to where it is left."""
+    """Mark the pieces that tokens from above reach, and the pieces on the paths from a limb's entry to its exits."""
     first = piece.first.copy()
     for t in range(end.size):
         p = last_at_most(first, end_row[end[t]])

@@ -1,7 +1,7 @@
-"""Growing pieces: parts of clusters small enough for the cache, each on its own.
+"""Growing pieces: parts of clusters small enough for the cache, each grown independently.
 
 A piece is split down to its points, many latents at a time. Then the tokens that start in it, and those that enter it
-from above, walk down to the points where their bonds end, all by one step at a time; see `skeleton` for the rule.
+from above, walk down to the points where their bonds end, all tokens one step at a time; see `skeleton` for the rule.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ _ONE, _32, _63 = np.uint64(1), np.uint64(32), np.uint64(63)
 _LOW = np.uint64(0xFFFFFFFF)
 _LANES = 64  #: Nodes whose random numbers are drawn at once, in vector registers.
 GROUP = 2 * PIECE  #: Most rows that are grown together, in work arrays that stay in cache.
-_NOWHERE = GROUP  #: A slot that belongs to no latent: writing there is cheaper than a branch that cannot be predicted.
-_GUESTS = GROUP + 1  #: The slot of the first token that enters from above; it holds a bond's key, no latent.
+_NOWHERE = GROUP  #: A slot that belongs to no latent: writing to it is cheaper than an unpredictable branch.
+_GUESTS = GROUP + 1  #: The slot of the first token that enters from above; it holds the key of a bond, not a latent.
 
 
 class _Slots(NamedTuple):
-    """What is known of the latents of a group of pieces.
+    """The latents of a group of pieces, as columns.
 
     The latent i-th in preorder in a piece whose first row is r-th in the group has *slot* r + i. Token 2 slot + side is
     an end of the slot's bond.
@@ -36,9 +36,9 @@ class _Slots(NamedTuple):
     first: Any  #: first row, counted from the first row of the group
     path: Any
     bond_key: Any
-    threshold: Any  #: what coins tossed here are compared with
+    threshold: Any  #: the number that coins tossed at this latent are compared with
     child: Any  #: (…, 2) a slot, or -1 - r for the r-th row of the group
-    at: Any  #: (…, 2) where the ends of the bond have come to, in the same way
+    at: Any  #: (…, 2) where the ends of the bond are now, in the same way
 
 
 # In these kernels, loops that look things up and loops that store at slots just found are kept apart: a store whose
@@ -87,7 +87,7 @@ def _split_group(lo, hi, piece, key, slots, walking):
         size[slot], first[slot], path[slot] = piece[p].size, slot, piece[p].path
         queue[waiting] = slot
         waiting += np.uint64(piece[p].size > 2)
-    left[:] = 1  # pairs are not drawn
+    left[:] = 1  # a latent of two points needs no draw
     drawn, lefts = np.empty(_LANES, np.uint32), np.empty(_LANES, np.uint32)
     nodes, left_path = np.empty(_LANES, np.uint64), np.empty(_LANES, np.uint64)
     choice, bond_keys = np.empty(_LANES, np.uint64), np.empty(_LANES, np.uint64)
@@ -135,7 +135,7 @@ def _link_slots(slots):
 
 @kernel
 def _enter_tokens(lo, hi, piece, begin, entering, slots, walking, count):
-    """Give the tokens that enter pieces lo … hi - 1 a slot, and add those that have to walk; return how many walk."""
+    """Give a slot to each token that enters pieces lo … hi - 1, and add the tokens that walk; return how many walk."""
     slot = _GUESTS
     for p in range(lo, hi):
         top = piece[p].first - piece[lo].first
@@ -150,10 +150,10 @@ def _enter_tokens(lo, hi, piece, begin, entering, slots, walking, count):
 
 @kernel
 def _walk_tokens(count, walking, slots):
-    """Walk tokens down to points, all by one step at a time, and fill where each of them ends.
+    """Walk tokens down to points, all tokens one step at a time, and fill where each of them ends.
 
-    Their steps do not wait for each other. The tokens still walking are compacted. Branch-free: the branch would be
-    unpredictable.
+    The steps of different tokens do not wait for each other. The tokens still walking are compacted. Branch-free: the
+    branch would be unpredictable.
     """
     bond_key, path, threshold = slots.bond_key, slots.path, slots.threshold
     child, at = slots.child.reshape(-1), slots.at.reshape(-1)

@@ -1,10 +1,10 @@
-"""Positions of native data: walks inside pieces, and pieces put where they belong.
+"""Positions of native data: walks inside pieces, then pieces moved to their places.
 
-The walk from a cluster's root comes into a piece by one end of a bond, its *entry*, from the other end in another
-piece. Inside the piece, positions are summed from there: they are *displacements* from where the walk left the other
-piece, the *anchor*. Anchors follow from each other along the tree of pieces; adding a piece's anchor to its
-displacements gives positions. So pieces are filled independently. Anchors are integers, multiples of `UNIT`, whose sums
-do not depend on their order: positions are the same however a cluster is shared out.
+The walk from a cluster's root enters a piece at one end of a bond, the *entry* of the piece; the other end of the bond
+is in another piece. Inside the piece, positions are summed as *displacements* from that other end, the *anchor*.
+Anchors follow from each other along the tree of pieces; adding a piece's anchor to its displacements gives positions.
+So pieces are filled independently. Anchors are integers, multiples of `UNIT`, whose sums do not depend on their order:
+positions are the same however a cluster is divided among threads and machines.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ Words = NDArray[np.uint64]
 
 @kernel
 def _root_is_right(path, key):
-    """Return whether the walk's root, if it is below a latent, is on its right side: probability 1/2."""
+    """Return whether the walk's root, given that it is below this latent, is on the right side: probability 1/2."""
     bits, _ = philox.block(path, 0, philox.ROOT, key)
     return bits & np.uint64(1) != 0
 
@@ -62,8 +62,8 @@ def choose_root(latent, size, path, left_size, key):
 def enter_tips(tip, skeleton, first_end, limb_entry, end_row, key, entry):
     """Fill the end by which the walk enters each tip, or `AT_ROOT`.
 
-    The walk enters a latent's interval at one row; the bond leads from the side that holds this row into the other. It
-    is enough that `end_row` tells the tip where a bond from above ends.
+    The walk enters a latent's interval at one row; the bond leads from the side that holds this row into the other
+    side. For bonds from above, `end_row` only needs to identify the tip where they end.
     """
     skeleton_entry = np.empty(skeleton.size, np.int64)
     known = skeleton, first_end, limb_entry, end_row, key, skeleton_entry
@@ -109,7 +109,7 @@ def walk_pieces(lo, hi, piece, entry, left_size, bond, end_row, X, key, step, sc
     nodes, work = trace_work(), embedding.walk_work(GROUP)
     listed = _Listed(np.empty(GROUP, np.uint64), np.empty(GROUP, np.int64), np.empty(GROUP, np.int64))
     origin = np.empty((GROUP + 1 if has_origin else 1, dim + 2), X.dtype)
-    origin[0] = 0  # that of displacements
+    origin[0] = 0  # displacements start at 0
     stride, scale = X.dtype.type(step * scale), X.dtype.type(scale)
     while lo < hi:
         stop = next_group(lo, hi, piece)
@@ -185,7 +185,7 @@ def origin_anchors(paths, key, scale, anchor):
 def start_anchors(piece, skeleton, inside, entry, first_end, limb_anchor, origin_of, origin, anchor):
     """Fill the anchor of each piece listed in `inside` where the walk enters its limb or starts.
 
-    `origin_of` tells, for the top of a cluster in the skeleton, which of the origins is its own.
+    `origin_of` gives, for the top of a cluster in the skeleton, the number of its origin.
     """
     for i in range(inside.size):
         if entry[inside[i]] >= first_end:
@@ -202,7 +202,7 @@ def start_anchors(piece, skeleton, inside, entry, first_end, limb_anchor, origin
 
 @kernel
 def follow_anchors(piece, inside, entry, first_end, end_row, X, anchor):
-    """Fill the anchors of the pieces listed in `inside`, in row order; those of `start_anchors` are there already.
+    """Fill the anchors of the pieces listed in `inside`, in row order; `start_anchors` has filled the first ones.
 
     X holds displacements. The walk comes to a piece from the other end of the bond by which it enters.
     """
@@ -236,11 +236,11 @@ def shift(lo, hi, inside, piece, anchor, X):
 
 @dataclass(frozen=True, eq=False)
 class Entries:
-    """Where the walk enters each limb of a stand, and what is known of it there."""
+    """Where the walk enters each limb of a stand, with the limb's unit vector and anchor."""
 
-    end: NDArray[np.int64]  #: (J,) end of the bond by which it enters, or `AT_ROOT`
+    end: NDArray[np.int64]  #: (J,) end of the bond by which the walk enters, or `AT_ROOT`
     vector: NDArray[Any]  #: (J, d) unit vector of the limb's top
-    anchor: NDArray[np.int64]  #: (J, d) where it comes from, in units of `UNIT`
+    anchor: NDArray[np.int64]  #: (J, d) position that the walk comes from, in units of `UNIT`
 
     @classmethod
     def none(cls, recipe: Recipe) -> Entries:
@@ -315,7 +315,7 @@ class Walk:
 
 
 def walk_root(recipe: Recipe, forest: Forest, cluster: int) -> int:
-    """Return the row at which the walk of a cluster starts. Time proportional to its depth and to find its founder."""
+    """Return the row at which the walk of a cluster starts. Time: one search for the founder, then the row's depth."""
     first, stop = (int(edge) for edge in forest.cluster_start[cluster : cluster + 2])
     path = _top_path(forest, cluster)
     key = np.uint64(recipe.seeds.embed)
@@ -325,7 +325,7 @@ def walk_root(recipe: Recipe, forest: Forest, cluster: int) -> int:
 def vector_below(recipe: Recipe, forest: Forest, cluster: int, sides: Ints, seeds: Words) -> NDArray[Any]:
     """Return the unit vector of the node reached from the top of a cluster, left (0) or right (1) at each latent.
 
-    `seeds` are what the splits on the way were drawn from, one for each side.
+    `seeds` are the seeds of the splits on the way, one per entry of `sides`.
     """
     X = np.empty((2, recipe.dim), recipe.dtype)
     _follow(X, _top_path(forest, cluster), sides, np.uint64(recipe.seeds.embed), seeds)
@@ -370,9 +370,9 @@ def _follow(X, path, sides, key, keys):
 def node_paths(forest: Forest) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
     """Return the path of every latent and of every point of a native forest, in linear time.
 
-    A path names a node whatever the size of the dataset: in the dataset of the same seeds with more points, the
-    latents of the smaller one have the same paths and values, and each of its points is the point or the latent with
-    the same path. Paths are 64-bit hashes: two nodes of one dataset of n points share one with probability
+    A path identifies a node whatever the size of the dataset: in a dataset of the same seeds with more points, the
+    latents of the smaller dataset have the same paths and values, and each of its points is the point or the latent
+    with the same path. Paths are 64-bit hashes: the probability that two nodes of a dataset of n points share a path is
     below n²/2^64.
     """
     latent_path, point_path = np.empty(forest.n_latents, np.uint64), np.empty(forest.n_points, np.uint64)

@@ -1,8 +1,8 @@
-"""Rows of a dataset without the rest: exactly the bytes that the whole dataset has there.
+"""Rows of a dataset without the rest: exactly the bytes that these rows have in the whole dataset.
 
-What all parts of a dataset share is a `ClusterTable`: the clusters, and the solved limbs of the largest ones. It is
-made once. A *part* is cut out of it for a range of rows or of latents; it is small, it can be sent to another machine,
-and making what it describes is a pure function of recipe and part.
+All parts of a dataset share a `ClusterTable`: the clusters, and the solved limbs of the largest ones. It is made once.
+A *part* is cut out of it for a range of rows or of latents. A part is small and can be sent to another machine, and
+the rows or latents made from it are a pure function of recipe and part.
 """
 
 from __future__ import annotations
@@ -31,8 +31,9 @@ from percolab.model.recipe import Recipe
 class GeneratedRows:
     """Rows lo … hi - 1 of a dataset, and the latents that go with them.
 
-    Every row but the last of each cluster has a latent of its own number within the cluster: row r of cluster c goes
-    with latent r - c. So parts that follow each other in rows do so in latents, and put together they are the dataset.
+    Every row but the last of each cluster is paired with the latent of the same number within the cluster: row r of
+    cluster c goes with latent r - c. So consecutive ranges of rows have consecutive latents, and together they are the
+    dataset.
     """
 
     lo: int
@@ -61,7 +62,7 @@ def generate_rows(table: ClusterTable, lo: int, hi: int, *, threads: int | None 
     Parameters
     ----------
     table
-        What `cluster_table` made for the recipe of the dataset.
+        The result of `cluster_table` for the recipe of the dataset.
     lo, hi
         Range of rows; empty if equal.
     threads
@@ -80,7 +81,7 @@ def generate_rows(table: ClusterTable, lo: int, hi: int, *, threads: int | None 
 
 
 def cluster_table(recipe: Recipe, *, threads: int | None = None, progress: Progress = silent) -> ClusterTable:
-    """Find the clusters of a recipe and solve the limbs of the largest: what all parts of its dataset share.
+    """Find the clusters of a recipe and solve the limbs of the largest: the table that all parts of its dataset share.
 
     Clusters by attachment with the critical size law keep 8 bytes per point, and take 9.4 while they are found, below
     2^31 points. A limb takes 12 d + 150 bytes with float32, and a cluster of n points has 0.8 n/√`limb_rows` of them.
@@ -105,7 +106,7 @@ def cluster_table(recipe: Recipe, *, threads: int | None = None, progress: Progr
 
 @dataclass(frozen=True, eq=False)
 class _Part:
-    """A range of rows or latents of the dataset, and what it is made of."""
+    """A range of rows or latents of the dataset, and the stand that it is made from."""
 
     lo: int
     hi: int
@@ -115,7 +116,7 @@ class _Part:
 
 @dataclass(frozen=True, eq=False)
 class Points(_Part):
-    """What makes a range of rows: X, y, point_z and point_id."""
+    """The input for making a range of rows: X, y, point_z and point_id."""
 
     entries: Entries
     limb_above: NDArray[np.float64]
@@ -124,7 +125,7 @@ class Points(_Part):
 
 @dataclass(frozen=True, eq=False)
 class Latents(_Part):
-    """What makes a range of latents: left_size, bond and latent_z."""
+    """The input for making a range of latents: left_size, bond and latent_z."""
 
     #: number in the dataset of the first latent of each limb, and of the whole clusters that follow
     stand_latent: NDArray[np.int64]
@@ -136,7 +137,7 @@ class Latents(_Part):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class ClusterTable:
-    """What all parts of a dataset share; see `cluster_table`."""
+    """The table that all parts of a dataset share; see `cluster_table`."""
 
     recipe: Recipe
     clusters: Clusters
@@ -168,7 +169,7 @@ class ClusterTable:
         return row - int(np.searchsorted(self.clusters.start, row, side="right")) + 1
 
     def points(self, lo: int, hi: int) -> Points:
-        """Cut out what makes the rows lo … hi - 1."""
+        """Return the part for making the rows lo … hi - 1."""
         limb, start = self.crown.limb, self.clusters.start
         limb_range = _overlap(limb["first"], limb["first"] + limb["size"], lo, hi)
         cluster_range = _overlap(start[:-1], start[1:], max(lo, self.crown.n_rows), hi)
@@ -178,7 +179,7 @@ class ClusterTable:
         return Points(lo, hi, first_row, stand, entries, self.crown.limb_above[slice(*limb_range)], point_id)
 
     def latents(self, lo: int, hi: int) -> Latents:
-        """Cut out what makes the latents lo … hi - 1."""
+        """Return the part for making the latents lo … hi - 1."""
         limb, above = self.crown.limb, self.crown.expansion.skeleton
         limb_range = _overlap(limb["latent"], limb["latent"] + limb["size"] - 1, lo, hi)
         cluster_range = self._clusters_of_latents(lo, hi)
@@ -211,7 +212,7 @@ class ClusterTable:
 
 
 def _overlap(start: NDArray[np.int64], end: NDArray[np.int64], lo: int, hi: int) -> tuple[int, int]:
-    """Return the range of intervals, which are in order, that share something with [lo, hi)."""
+    """Return the range of intervals, which are in order, that overlap [lo, hi)."""
     first = int(np.searchsorted(end, lo, side="right"))
     return first, max(first, int(np.searchsorted(start, hi, side="left")))
 

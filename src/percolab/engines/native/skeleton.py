@@ -1,15 +1,15 @@
-"""Splitting a stand from the top down, to tips that threads and machines can grow apart; the tables that describe both.
+"""Splitting a stand from the top down to tips that threads and machines grow independently, and the tables of both.
 
 A stand is made of whole clusters, and of *limbs*: parts of clusters that are too large to be grown at once. It is split
-to parts that threads can grow apart, the *tips*; the latents above tips are the *skeleton*. Tips of a stand are called
-*pieces*, and those of the largest clusters of a dataset are its limbs.
+into *tips*, parts that threads can grow independently; the latents above tips are the *skeleton*. The tips of a stand
+are called *pieces*, and the tips of the largest clusters of a dataset are its limbs.
 
 The bond of a latent has two *ends*, which are numbered: ends e and e ^ 1 are those of one bond, and the row of every
 end is kept in one array. Ends 2i and 2i + 1 belong to latent i of the stand, then there is one for each end that enters
 a limb from above, then two for each latent of the skeleton. An end that has not found its row is a *token*.
 
-A cluster is split by `splitting.split` until its parts are small enough. What a tip needs from above is little: its
-path, its rows, and the tokens that fall into it; see `pieces` for how it is grown.
+A cluster is split by `splitting.split` until its parts are small enough. A tip needs little from above: its path, its
+rows, and the tokens that fall into it; see `pieces` for how it is grown.
 
 Bonds. The bond of a latent joins a uniform row of its left side and a uniform row of its right side. Each end walks
 down from its side's top, taking the left child with probability left_size/size, by a coin that is a function of the
@@ -79,7 +79,7 @@ def end_of(tips: Records) -> int:
 
 @kernel
 def last_at_most(rows, row):
-    """Return the last place of an ascending list whose entry is at most `row`; -1 if there is none."""
+    """Return the index of the last entry of an ascending list that is at most `row`; -1 if there is none."""
     low, high = 0, rows.size
     while low < high:
         middle = (low + high) // 2
@@ -126,13 +126,13 @@ def expand(
 ) -> Expansion:
     """Split a stand down to tips of at most `most` points. Ends of the skeleton are numbered from `first_end` on.
 
-    `known` are the left sizes of whole clusters whose trees are grown already: they are cut as if they had been drawn.
+    `known` holds the left sizes of whole clusters whose trees are grown already; they are cut in the same way.
     """
     if first_end is None:
         first_end = 2 * stand.n_latents + stand.token.size
         first_end += first_end % 2  # the two ends of a bond differ in the last bit
     size = np.append(stand.limb["size"], np.diff(stand.start))
-    room = 64 + int(size[size > most].sum() / most**0.5)  # one latent in 1.2 √most is as large, give or take little
+    room = 64 + int(size[size > most].sum() / most**0.5)  # about one latent in 1.2 √most is larger than a tip
     while True:
         tip, skeleton = np.empty(room + size.size, TIP), np.empty(room, BRANCH)
         entering = np.empty(2 * room + stand.token.size, TOKEN)
@@ -147,13 +147,13 @@ def expand(
 
 @kernel(error_model="numpy")
 def threshold(left, size):
-    """Return left/size as a fraction of 63 bits, times two: what a coin of 64 bits is compared with."""
+    """Return left/size as a fraction of 63 bits, times two, to compare with a coin of 64 bits."""
     return np.uint64(np.float64(left) / np.float64(size) * 9223372036854775808.0) << np.uint64(1)
 
 
 @kernel
 def land(tip, token, end_row):
-    """Write, for every token that enters a tip, the tip's first row: its tip is known before its row is."""
+    """Write the tip's first row for every token that enters a tip: the tip of a token is known before its row."""
     t = 0
     for p in range(tip.size):
         while t < tip[p].tokens_end:
@@ -172,7 +172,7 @@ def settle(skeleton, first_end, left_size, end_row):
 
 # ---------------------------------------------------------------------- expanding
 
-#: A node that waits to be split: how many tokens are at it, on top of which stack.
+#: A node that waits to be split: how many tokens are at it, and on top of which stack they are.
 _WAITING = np.dtype([*TIP.descr[:-1], ("tokens", "i8"), ("stack", "i8")], align=True)
 
 
@@ -197,7 +197,7 @@ class _Tokens(NamedTuple):
 def _expand(limb, limb_token, start, founder, known, key, most, first_end, tip, skeleton, entering, tokens):
     """Fill the arrays of an `Expansion`; return the number of tips, or -1 if the skeleton has no room.
 
-    Room for the skeleton is room for all: every latent of it has one bond, and makes one tip more.
+    If the skeleton fits, everything fits: each of its latents has one bond, and makes one more tip.
     """
     waiting = np.empty(skeleton.size + 1, _WAITING)
     tips = branches = entered = taken = 0
@@ -207,14 +207,14 @@ def _expand(limb, limb_token, start, founder, known, key, most, first_end, tip, 
         else:
             c = root - limb.size
             first, size, path = start[c], start[c + 1] - start[c], philox.cluster_path(founder[c])
-            if size <= most:  # as most are
+            if size <= most:  # true of most clusters
                 _put(tip[tips], path, first - root, first, size, 0, -1)
                 tip[tips].tokens_end = entered
                 tips += 1
                 continue
             _put(waiting[0], path, first - root, first, size, 0, -1)
             waiting[0].tokens = waiting[0].stack = 0
-        top = 0  # of the nodes that wait
+        top = 0  # of the stack of nodes that wait
         while top >= 0:
             node = waiting[top]
             if node.size <= most:
@@ -248,7 +248,7 @@ def _start_limb(j, limb, limb_token, taken, node, tokens):
 
 @kernel
 def _leave_tokens(node, tokens, entering, entered):
-    """Move the tokens of a node that is a tip to the list of those that enter; return how many entered."""
+    """Move the tokens of a node that is a tip to the list of entering tokens; return the length of the list."""
     stack = node.stack
     low = tokens.count[stack] - node.tokens
     for t in range(node.tokens):
@@ -260,7 +260,7 @@ def _leave_tokens(node, tokens, entering, entered):
 
 @kernel
 def _split_node(waiting, top, known, key, index, end, branch, tokens):
-    """Write the node that waits on top to the skeleton, and let its right side and, on top, its left side wait."""
+    """Move the top node of the stack to the skeleton, and push its right side and then its left side."""
     right, left = waiting[top], waiting[top + 1]
     path, latent, first, size, depth = right.path, right.latent, right.first, right.size, right.depth
     choice, bond_key = philox.block(path, 0, philox.SPLIT, key)
@@ -269,7 +269,7 @@ def _split_node(waiting, top, known, key, index, end, branch, tokens):
     branch.left = on_left
 
     stack, count = right.stack, right.tokens
-    left_is_smaller = 2 * on_left <= size  # few tokens go to the smaller side, so those move
+    left_is_smaller = 2 * on_left <= size  # few tokens go to the smaller side, so these are moved
     moved = _toss(tokens, stack, count, path, threshold(on_left, size), left_is_smaller)
     left.stack, left.tokens = (1 - stack, moved + 1) if left_is_smaller else (stack, count - moved + 1)
     right.stack, right.tokens = 1 - left.stack, count + 2 - left.tokens
@@ -293,8 +293,8 @@ def _push(tokens, stack, bond_key, end):
 def _toss(tokens, stack, count, path, least, left_moves):
     """Toss a coin for each of the `count` tokens on top of a stack; return how many move to the other stack.
 
-    Those that go left move if `left_moves`, else those that go right. They should be few: the last tokens fill the
-    gaps, and eight tokens of which none moves are passed over at once.
+    The tokens that go left move if `left_moves`, else the tokens that go right. They should be few: the last tokens
+    fill the gaps, and eight tokens of which none moves are skipped at once.
     """
     high, other = tokens.count[stack], 1 - stack
     low, beyond = high - count, tokens.count[1 - stack]

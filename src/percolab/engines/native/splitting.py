@@ -26,12 +26,12 @@ from percolab.ground.intrinsics import divide, multiply, root, two_product
 
 SCAN = 32  #: p_n(1), p_n(2), … are added up to here (86% of draws end there); beyond it an equation is solved.
 EXACT_SIZES = 2 * SCAN  #: Up to this n the distribution function is a table of correctly rounded exact values.
-TABLE_SIZES = 1024  #: Up to this n its values for k ≤ `SCAN` are tabled as they are added up.
-#: Above this n, F_n(k) and F_(n+1)(k) can be closer than rounding: comparisons with u that are close take more care.
+TABLE_SIZES = 1024  #: Up to this n a table holds its values for k ≤ `SCAN`, as summation gives them.
+#: Above this n, F_n(k) and F_(n+1)(k) can be closer than rounding: close comparisons with u use more precision.
 LARGE_SIZE = 2**24
 GUESS_ERROR = 0.01  #: Bound on the absolute error of the first guess at a root; the largest found is 0.002.
-#: Bounds on the relative error of a root from Newton's method and, times √x, from rounding of the mass. A root as close
-#: as that to where k changes is checked against the distribution function itself.
+#: Bounds on the relative error of a root from Newton's method and, times √x, from rounding of the mass. A root this
+#: close to a value where k changes is checked against the distribution function itself.
 ROOT_ERROR, MASS_ERROR = 1e-10, 1e-14
 
 
@@ -125,9 +125,9 @@ def split(n, u):
 
 @kernel
 def split_small(n, u):
-    """Return what `split` does, for n ≤ `TABLE_SIZES`: short enough to become part of the loop that calls it.
+    """Return the same as `split`, for n ≤ `TABLE_SIZES`: short enough to be inlined into the loop that calls it.
 
-    k is looked up in the table, from where the guide says that the search may start; beyond `SCAN` it is solved for.
+    k is looked up in the table, starting at the place that the guide gives; beyond `SCAN` an equation for k is solved.
     """
     folded = min(u, 1.0 - u)
     k = np.int64(_GUIDE[n, int(folded * (2 * _BUCKETS))])
@@ -139,7 +139,7 @@ def split_small(n, u):
 
 @kernel
 def _split_large(n, u):
-    """Look k up in the limit law where that decides; else add up p_n; beyond `SCAN` solve for k.
+    """Look k up in the limit law where its bounds decide; else add up p_n; beyond `SCAN` solve for k.
 
     F_n(k) lies between its limit and the limit times r^(3/2) n/(n-1), r = n/(n-k), which is below 1 + 3(k+1)/(n-k).
     """
@@ -261,8 +261,8 @@ def _end_terms(y, z):
 def guess_root(n, mass):
     """Return an x at which `_middle_mass` is close to `mass`.
 
-    It is the root of the integral alone, with its integrand's mean for the integrand. What is left out is of relative
-    order 1/x²: an error of order 1/x.
+    It is the root of the integral alone, with the integrand replaced by its mean. The neglected terms are of relative
+    order 1/x², which is an error of order 1/x.
     """
     t = mass * (n - 1.0) * (_ROOT_TWO_PI / 2.0) / np.sqrt(n) * (1.0 - (1 / 12) / n)
     t *= 1.0 + (t * t / 3.0 + 4.0) / n * (1 / 12)
@@ -281,7 +281,7 @@ def _solve(n, mass):
 
 @kernel
 def _solve_closely(n, mass):
-    """Return what `_solve` does, by Newton's method in t.
+    """Return the same as `_solve`, by Newton's method in t.
 
     The slope leaves out the end terms, which costs a relative 2e-4 at most, and the first guess is off by less than
     that: two steps reach 1e-11.
@@ -312,7 +312,7 @@ def _solve_closely(n, mass):
 
 @kernel
 def _mass_less(n, x, scale, series, mass):
-    """Return `_middle_mass` less `mass`: where they are close and n is large, from twice the precision.
+    """Return `_middle_mass` less `mass`; in twice the precision where they are close and n is large.
 
     The leading term of the middle mass is √Q · 2/√(2π) with Q = n (n-2x)² / ((n-1)² x (n-x)). It is computed as a sum
     of two doubles; all others are smaller by a factor of a hundred or more.

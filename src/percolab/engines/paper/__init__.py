@@ -36,7 +36,7 @@ BATCH = 1 << 15  #: Points per task, and latents drawn between two reports of pr
 # Which random numbers are drawn, from which child of which seed, and in what order, is fixed by the authors' release.
 # Streams that belong to one cluster are drawn in parallel; the directions of all clusters share one stream, which is
 # drawn in order of birth while other threads walk the clusters already drawn. Clusters that `min_cluster_size` drops
-# are not built: only their share of a common stream is passed over, and nothing after the last kept cluster.
+# are not built: their part of a common stream is skipped, and the stream is not read after the last kept cluster.
 
 
 def build(recipe: Recipe, threads: int, progress: Progress) -> Arrays:
@@ -73,7 +73,7 @@ def grow(
     arrays = Arrays(forest, np.empty((n, dim), dtype), np.empty(n), np.empty(n - C), np.empty(n))
     split_rows = np.empty((n - C, 2), np.int32)
     graph, value = pcg64.root_pool(seeds.graph), pcg64.root_pool(seeds.value)
-    # The z of points come from one stream in release order; y holds them until each cluster deals them to its rows.
+    # The z of points come from one stream in release order; y holds them until each cluster assigns them to its rows.
     pcg64.normals(pcg64.make_stream(pcg64.spawn(value, POINT_CHILD)), arrays.y)
     latents = pcg64.spawn(value, LATENT_CHILD)
     edges = batches(clusters.size, BATCH)
@@ -123,7 +123,7 @@ def _grow_clusters(
 def _draw_and_walk(
     recipe: Recipe, clusters: Clusters, arrays: Arrays, split_rows: NDArray[np.int32], threads: int, progress: Progress
 ) -> Iterator[parallel.Task]:
-    """Draw every direction, in order of birth, and yield what walks each cluster once its directions are there."""
+    """Draw every direction, in order of birth, and yield the tasks that walk clusters whose directions are drawn."""
     embed = pcg64.root_pool(recipe.seeds.embed)
     vector, origin, direction = (
         pcg64.make_stream(pcg64.spawn(embed, child)) for child in (VECTOR_CHILD, ORIGIN_CHILD, DIRECTION_CHILD)
@@ -155,7 +155,7 @@ def _walk_tasks(
     stride: float,
     threads: int,
 ) -> Iterator[parallel.Task]:
-    """Yield what walks a batch of clusters: one task, or one for each thread if it is a single large cluster."""
+    """Yield the tasks that walk a batch of clusters: one task, or one per thread if it is a single large cluster."""
     if batch.size > 1 or threads == 1:
         yield _walk_clusters, (X, batch, *trees, origins, stride)
         return

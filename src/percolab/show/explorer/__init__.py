@@ -1,8 +1,8 @@
-"""The explorer: one page with the points of a dataset, its hierarchies, and what a network and features make of them.
+"""The explorer: one page with the points of a dataset, its hierarchies, predictions of a network, and features.
 
-`data` gathers what is shown: points in principal components, trees, `shown_features`; `packing` sends it; `page` builds
-the file from Bokeh's figures and our scripts; `serve` answers from a store that is larger than memory. `passages` is
-another page, of documents.
+`data` gathers the points in principal components, trees and `shown_features`; `packing` encodes them for the page;
+`page` builds the file from Bokeh's figures and percolab's scripts; `serve` serves a store that is larger than memory.
+`passages` is another page, for documents.
 """
 
 from percolab.show.explorer.exploring import DocumentExplorer, Explorer, explore

@@ -1,4 +1,4 @@
-"""What the page shows: points, trees, columns and features of a dataset, as plain values and arrays."""
+"""The data of the page: points, trees, columns and features of a dataset, as plain values and arrays."""
 
 from __future__ import annotations
 
@@ -18,43 +18,43 @@ from percolab.show.explorer import shown_features
 from percolab.show.explorer.shown_features import Features
 from percolab.worlds.superposed import AnyDataset, Superposed, Truth, truth
 
-MOST_PLANE_ROWS = 400_000  #: Points of all sets of components together, six bytes each.
+MOST_PLANE_ROWS = 400_000  #: Most points of all sets of components together, six bytes each.
 READ_ROWS = 1 << 14  #: Rows of X that are read at a time.
-MOST_LISTED = 200_000  #: Latents up to which all are listed; of more, concepts only.
-MOST_CONCEPTS = 20_000  #: Concepts of a tree; where there are more, those of more points are taken.
-#: A latent gets components of its own if it has at most this share of the points of the nearest one above that has.
+MOST_LISTED = 200_000  #: Up to this many latents, all are listed; of more, only concepts are.
+MOST_CONCEPTS = 20_000  #: Most concepts of a tree; if there are more, only concepts with more points are listed.
+#: A latent gets its own components if it has at most this share of the points of the nearest latent above with its own.
 VIEW_RATIO = 1 / 2
-FEWEST_SEEN = 30  #: Points that a latent needs for components of its own.
+FEWEST_SEEN = 30  #: Least points of a latent with its own components.
 AXES = 3
 #: Steps of a coordinate between its least and its largest: finer than a screen, even enlarged a hundred times.
 STEPS = 2**16 - 1
 
-Predict = Callable[[NDArray[Any]], Any]  #: Gives the prediction for rows of X.
+Predict = Callable[[NDArray[Any]], Any]  #: Returns the prediction for rows of X.
 
 
 @dataclass(frozen=True, eq=False)
 class Subject:
-    """What is explored: a dataset, perhaps a network's predictions, perhaps features."""
+    """The subject of a page: a dataset, and optionally a network's predictions and features."""
 
     dataset: AnyDataset
     name: str
     prediction: NDArray[Any] | Predict | None
     features: Features | None
     min_size: int  #: fewest points of a concept
-    n_points: int  #: most points that are drawn
+    n_points: int  #: most points drawn
     seed: int
 
     @cached_property
     def truths(self) -> list[Truth]:
-        """The hierarchies, one a factor."""
+        """The hierarchies, one per factor."""
         count = len(self.dataset.factors) if isinstance(self.dataset, Superposed) else 1
         return [truth(self.dataset, k) for k in range(count)]
 
     def sample(self, factor: int = 0, latent: int | None = None) -> tuple[Ints, int]:
-        """Return the samples to draw, increasing, and of how many: of all, or of a latent.
+        """Return the samples to draw, increasing, and the number of samples they stand for: all, or those of a latent.
 
-        Where there are more than are drawn these are uniform, without replacement. With features, they are of the
-        samples that have codes.
+        If there are more samples than are drawn, the drawn ones are uniform, without replacement. With features, only
+        samples with codes are drawn.
         """
         if latent is None:
             known = np.arange(len(self.dataset)) if self.features is None else self.features.rows
@@ -69,50 +69,50 @@ class Subject:
 
 
 def overview(subject: Subject, progress: Progress) -> dict[str, Any]:
-    """Return all that a page starts with."""
+    """Return the data that a page starts with."""
     samples, total = subject.sample()
     X = read(subject.dataset.X, samples, progress)
     truths = subject.truths
-    listings = [list_latents(one.forest, subject.min_size) for one in truths]
+    listings = [list_latents(known.forest, subject.min_size) for known in truths]
     sets = _sets(truths, listings, samples)
-    found = {
+    start = {
         "name": subject.name,
         "lead": _lead(subject.dataset),
         "seed": subject.seed,
         "planes": components(sets_that_fit(X, sets, max(MOST_PLANE_ROWS, 2 * samples.size), progress)),
         "trees": [
-            tree_columns(one, listing) | _about(subject.dataset, k)
-            for k, (one, listing) in enumerate(zip(truths, listings, strict=True))
+            tree_columns(known, listing) | _about(subject.dataset, k)
+            for k, (known, listing) in enumerate(zip(truths, listings, strict=True))
         ],
     }
-    return found | points(subject, samples, total, X)
+    return start | points(subject, samples, total, X)
 
 
 def part(subject: Subject, factor: int, latent: int) -> dict[str, Any]:
-    """Return the points of one latent, in their own components, and what is below it in the tree."""
+    """Return the points of one latent, in their own components, and the tree below it."""
     samples, total = subject.sample(factor, latent)
     X = read(subject.dataset.X, samples)
-    one = subject.truths[factor]
-    listing = list_latents(one.forest, 2, latent)
-    found = {"planes": components([(factor, latent, X)]), "factor": factor, "tree": tree_columns(one, listing)}
-    return found | points(subject, samples, total, X)
+    known = subject.truths[factor]
+    listing = list_latents(known.forest, 2, latent)
+    view = {"planes": components([(factor, latent, X)]), "factor": factor, "tree": tree_columns(known, listing)}
+    return view | points(subject, samples, total, X)
 
 
 def points(subject: Subject, samples: Ints, total: int, X: NDArray[Any]) -> dict[str, Any]:
-    """Return what is known of some samples: where they are in each hierarchy, their columns, what fires on them."""
+    """Return the data of some samples: their places in each hierarchy, their columns, features that fire on them."""
     features = subject.features
-    found: dict[str, Any] = {"samples": samples, "total": total, "columns": _columns(subject, samples, X), "places": []}
-    for k, one in enumerate(subject.truths):
-        rows = one.rows[samples]
-        place = {"rows": rows, "depth": one.forest.point_depth[rows]}
+    view: dict[str, Any] = {"samples": samples, "total": total, "columns": _columns(subject, samples, X), "places": []}
+    for k, known in enumerate(subject.truths):
+        rows = known.rows[samples]
+        place = {"rows": rows, "depth": known.forest.point_depth[rows]}
         if features is not None:
             place |= shown_features.score_columns(features, k, samples)
-        found["places"].append(place)
-    return found if features is None else found | {"features": shown_features.columns(features, samples)}
+        view["places"].append(place)
+    return view if features is None else view | {"features": shown_features.columns(features, samples)}
 
 
 def read(X: Any, rows: Ints, progress: Progress = silent) -> NDArray[Any]:
-    """Return some rows of X, increasing, read part by part."""
+    """Return some rows of X, in increasing order, read part by part."""
     out = np.empty((rows.size, X.shape[1]), X.dtype)
     for lo in range(0, rows.size, READ_ROWS):
         out[lo : lo + READ_ROWS] = X[rows[lo : lo + READ_ROWS]]
@@ -125,7 +125,7 @@ def read(X: Any, rows: Ints, progress: Progress = silent) -> NDArray[Any]:
 
 @dataclass(frozen=True, eq=False)
 class Listing:
-    """Latents of a hierarchy, in preorder, and those among them that are concepts."""
+    """Latents of a hierarchy, in preorder, and which of them are concepts."""
 
     latent: Ints
     concept: NDArray[np.bool_]
@@ -133,9 +133,9 @@ class Listing:
 
 
 def list_latents(forest: Forest, min_size: int, below: int | None = None) -> Listing:
-    """Return the latents to show of a forest, or of what is below one of its latents, itself included.
+    """Return the latents of a forest to show, or those below one of its latents, itself included.
 
-    All of them where there are few. Otherwise concepts, of twice as many points until there are few enough.
+    All of them if there are few. Otherwise concepts, whose least size is doubled until there are few enough.
     """
     first, end = (0, forest.n_latents) if below is None else (below, forest.descendants(below).stop)
     least = min_size
@@ -171,7 +171,7 @@ def tree_columns(truth: Truth, listing: Listing) -> dict[str, Any]:
 
 
 def seen_alone(forest: Forest, listing: Listing) -> Ints:
-    """Return the latents that get components of their own, the largest first."""
+    """Return the latents that get their own components, the largest first."""
     least = max(listing.min_size, FEWEST_SEEN)
     chosen = forest.concepts(least, VIEW_RATIO)
     chosen = chosen[forest.latent_size[chosen] < forest.n_points]
@@ -182,7 +182,7 @@ def seen_alone(forest: Forest, listing: Listing) -> Ints:
 
 
 def in_steps(places: Floats) -> tuple[NDArray[np.uint16], Floats, Floats]:
-    """Return coordinates (n, 3) as whole steps, column after column, with the least of each and the size of a step."""
+    """Return coordinates (n, 3) as integer steps, column after column, with each column's minimum and step size."""
     low = places.min(axis=0, initial=np.inf) if len(places) else np.zeros(AXES)
     high = places.max(axis=0, initial=-np.inf) if len(places) else np.zeros(AXES)
     step = np.where(high > low, (high - low) / STEPS, 1.0)
@@ -190,9 +190,9 @@ def in_steps(places: Floats) -> tuple[NDArray[np.uint16], Floats, Floats]:
 
 
 def components(sets: Iterable[tuple[int, int, NDArray[Any]]]) -> dict[str, Any]:
-    """Return the components of sets of points (factor, latent, X), as they are sent to the page; latent -1: of all.
+    """Return the components of sets of points (factor, latent, X), as sent to the page; latent -1 means all points.
 
-    `scale` has nine numbers per set: the least, the step and the share of each component.
+    `scale` has nine numbers per set: the minimum, the step and the variance share of each component.
     """
     names, counts, scales, values = [], [], [], []
     for factor, latent, X in sets:
@@ -210,7 +210,7 @@ def components(sets: Iterable[tuple[int, int, NDArray[Any]]]) -> dict[str, Any]:
 def sets_that_fit(
     X: NDArray[Any], sets: Sequence[tuple[int, int, Ints]], most_rows: int, progress: Progress
 ) -> Iterator[tuple[int, int, NDArray[Any]]]:
-    """Yield all points, then sets of them (factor, latent, rows of X) in their order, those for which there is room."""
+    """Yield all points, then those sets of points (factor, latent, rows of X), in order, for which there is room."""
     yield 0, -1, X
     used = len(X)
     for i, (factor, latent, rows) in enumerate(sets):
@@ -224,32 +224,32 @@ def sets_that_fit(
 
 
 def _sets(truths: list[Truth], listings: list[Listing], samples: Ints) -> list[tuple[int, int, Ints]]:
-    """Return the latents that get components of their own, with their points among those drawn."""
+    """Return the latents that get their own components, with their points among the drawn ones."""
     sets = []
-    for k, (one, listing) in enumerate(zip(truths, listings, strict=True)):
-        rows = one.rows[samples]
+    for k, (known, listing) in enumerate(zip(truths, listings, strict=True)):
+        rows = known.rows[samples]
         order = np.argsort(rows, kind="stable")
-        for latent in seen_alone(one.forest, listing).tolist():
-            inside = one.forest.points_of(latent)
+        for latent in seen_alone(known.forest, listing).tolist():
+            inside = known.forest.points_of(latent)
             lo, hi = np.searchsorted(rows[order], [inside.start, inside.stop])
             if hi - lo >= FEWEST_SEEN:
                 sets.append((k, latent, np.sort(order[lo:hi])))
-    return sorted(sets, key=lambda one: -one[2].size)
+    return sorted(sets, key=lambda entry: -entry[2].size)
 
 
 def _columns(subject: Subject, samples: Ints, X: NDArray[Any]) -> list[dict[str, Any]]:
-    """Return y and, where there is a network, its prediction and error; of sequences of labels the first level."""
+    """Return y and, if there is a network, its prediction and error; for sequences of labels, the first level."""
     y = _flat(np.asarray(subject.dataset.y[samples]))
     labels = y.dtype.kind in "iu"
     kind = "label" if labels else "number"
-    found = [{"name": "y", "kind": kind, "values": y if labels else y.astype(np.float32)}]
-    given = subject.prediction
-    if given is not None:
-        guess = _flat(np.asarray(given(X) if callable(given) else given[samples]))
+    columns = [{"name": "y", "kind": kind, "values": y if labels else y.astype(np.float32)}]
+    prediction = subject.prediction
+    if prediction is not None:
+        guess = _flat(np.asarray(prediction(X) if callable(prediction) else prediction[samples]))
         error = (guess != y).astype(np.float32) if labels else (guess - y).astype(np.float32)
-        found.append({"name": "prediction", "kind": kind, "values": guess if labels else guess.astype(np.float32)})
-        found.append({"name": "error", "kind": "wrong" if labels else "number", "values": error})
-    return found
+        columns.append({"name": "prediction", "kind": kind, "values": guess if labels else guess.astype(np.float32)})
+        columns.append({"name": "error", "kind": "wrong" if labels else "number", "values": error})
+    return columns
 
 
 def _flat(values: NDArray[Any]) -> NDArray[Any]:
@@ -257,7 +257,7 @@ def _flat(values: NDArray[Any]) -> NDArray[Any]:
 
 
 def _lead(dataset: AnyDataset) -> str:
-    """Return the dataset in one line."""
+    """Return a description of the dataset in one line."""
     n, dim = dataset.X.shape
     if isinstance(dataset, Superposed):
         return f"{n:,} samples in {dim} dimensions, {len(dataset.factors)} hierarchies added"
@@ -267,7 +267,7 @@ def _lead(dataset: AnyDataset) -> str:
 
 
 def _about(dataset: AnyDataset, factor: int) -> dict[str, Any]:
-    """Return what a tree is called, and whether y depends on it."""
+    """Return the title of a tree, and whether y depends on it."""
     if not isinstance(dataset, Superposed):
         return {"title": "Tree of concepts: smaller ones lie inside larger ones", "relevant": True, "weight": ""}
     relevant = factor in dataset.relevant

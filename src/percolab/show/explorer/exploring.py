@@ -21,9 +21,9 @@ from percolab.show.explorer.packing import pack
 from percolab.show.explorer.serve import LOOPBACK, Server
 from percolab.worlds.superposed import AnyDataset
 
-MOST_POINTS = 100_000  #: Points that are drawn unless more are asked for.
+MOST_POINTS = 100_000  #: Points that are drawn by default.
 MIN_SIZE = 20
-HEIGHT = 760  #: Of the frame in a notebook.
+HEIGHT = 760  #: Height of the frame in a notebook.
 
 
 class DocumentExplorer:
@@ -41,7 +41,7 @@ class DocumentExplorer:
         return passages.build(self._packed, title=f"Explorer: {self._name}")
 
     def _repr_html_(self) -> str:
-        # A frame of its own keeps the page's styles and scripts from the notebook's.
+        # A separate frame keeps the page's styles and scripts apart from the notebook's.
         return (
             f'<iframe title="percolab explorer" style="width: 100%; height: {HEIGHT}px; border: 0" '
             f'srcdoc="{escape(self.html)}"></iframe>'
@@ -56,7 +56,7 @@ class DocumentExplorer:
 
 
 class Explorer(DocumentExplorer):
-    """A page of points made by `explore`. `serve` answers for more of the dataset."""
+    """A page of points made by `explore`. `serve` gives access to more of the dataset."""
 
     def __init__(self, subject: data.Subject, packed: bytes, n_trees: int) -> None:
         super().__init__(subject.name, packed)
@@ -68,7 +68,7 @@ class Explorer(DocumentExplorer):
         return page.build(self._packed, self._n_trees, title=f"Explorer: {self._name}")
 
     def serve(self, *, host: str = LOOPBACK, port: int = 0) -> Server:
-        """Return a server of the page that reads more of the dataset as it is looked at; 0 takes a free port."""
+        """Return a server of the page that reads more of the dataset on demand; port 0 takes a free port."""
         return Server(self._subject, self._packed, self._n_trees, host=host, port=port)
 
 
@@ -88,40 +88,41 @@ def explore(
     seed: int = 0,
     progress: bool | Progress = False,
 ) -> Any:
-    """Return a page in which a dataset is seen: points in space beside the tree of latents, linked both ways.
+    """Return a page that shows a dataset: points in space beside the tree of latents, linked both ways.
 
-    Of documents it is another page, a `DocumentExplorer`: each is a strip of tokens, with the exact beliefs over its
-    lexicon's tree at every position. Of a corpus these are held-out documents, from 2^40 on; at most 200 are shown.
+    For documents it is another page, a `DocumentExplorer`: each document is a strip of tokens, with the exact beliefs
+    over its lexicon's tree at every position. For a corpus, held-out documents are shown, from 2^40 on; at most 200 are
+    shown.
 
-    Of X only the points that are drawn are read: all, or a uniform sample of `n_points`, which the page states.
-    Components are those of the points drawn. Needs Bokeh, in the extra ``explore``.
+    Only the drawn points of X are read: all, or a uniform sample of `n_points`, which the page states. Components are
+    computed from the drawn points. Needs Bokeh, in the extra ``explore``.
 
     Parameters
     ----------
     dataset
         A dataset or a superposed world, in memory or loaded; a `Corpus`, or stored documents.
     prediction
-        What a network predicts: a value, or label, for each row of the dataset, or a function of rows of X.
+        The predictions of a network: one value, or label, per row of the dataset, or a function of rows of X.
     codes
-        (rows, features) activations of features, dense or sparse. Of documents, rows are positions of the first ones;
-        several networks' codes may be given by name.
+        (rows, features) activations of features, dense or sparse. For documents, rows are positions of the first ones;
+        the codes of several networks may be given by name.
     scores
-        What `percolab.features.score` says of these codes; for a world one for each factor, for documents one for each
+        The result of `percolab.features.score` for these codes; for a world one per factor, for documents one per
         lexicon, or none.
     beliefs
-        Of documents, what is read from networks by name: `percolab.study.probed_beliefs` makes them.
+        For documents, the beliefs read from networks, by name: `percolab.study.probed_beliefs` makes them.
     rows
         Row i of the codes is row ``rows[i]`` of the dataset; only these rows are drawn. None: all rows in order.
     threshold
-        Features fire above it.
+        Features fire above this value.
     name, features_name
         What the page calls the dataset and the features.
     n_points
-        Most points that are drawn; most positions of documents.
+        Most points drawn; for documents, most positions.
     min_size
-        Fewest points of a concept; where a tree would have more than 20,000 of them, twice as many, and so on.
+        Fewest points of a concept; doubled until a tree has at most 20,000 concepts.
     seed
-        Of the sample.
+        Seed of the sample.
     progress
         True shows a bar; or a function that is called with (stage, done, total).
     """

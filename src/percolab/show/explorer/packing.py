@@ -1,8 +1,8 @@
-"""How numbers travel to the page: plain values as JSON, arrays as bytes behind it, all of it compressed.
+"""The encoding of data for the page: plain values as JSON, followed by arrays as bytes, all of it compressed.
 
-A pack is four bytes with the length of the JSON, the JSON, and the arrays, each from a multiple of eight bytes on. In
-the JSON an array is ``{"$": [type, offset, length]}``. Integers that grow slowly from one to the next are sent as
-differences, ``"$d"``, which compress well; ``browser/unpack.js`` reads it all.
+A pack is four bytes with the length of the JSON, the JSON, and the arrays, each starting at a multiple of eight bytes.
+In the JSON an array is ``{"$": [type, offset, length]}``. Integers that grow slowly from one to the next are sent as
+differences, ``"$d"``, which compress well; ``browser/unpack.js`` decodes the pack.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 LEVEL = 6
 TYPES = {"u1": "|u1", "u2": "<u2", "i4": "<i4", "f4": "<f4", "f8": "<f8"}
-#: How arrays of these types are sent. Other integers are sent as i4 if they fit, and all else as f8.
+#: How arrays of these types are sent. Other integers are sent as i4 if they fit, and all other numbers as f8.
 SENT_AS = {"bool": "u1", "uint8": "u1", "uint16": "u2", "float32": "f4"}
 LARGEST = 2**31 - 1
 

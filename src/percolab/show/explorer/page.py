@@ -1,7 +1,8 @@
-"""The page: Bokeh's figures, still empty, with our scripts, our style and the packed data in one file.
+"""The page: empty Bokeh figures, with percolab's scripts, its style and the packed data in one file.
 
-Bokeh draws points, rectangles and axes, and zooms; our scripts in ``browser/`` fill its sources and link the two. Text
-from a dataset is in the packed data alone, and the scripts show it as text. The page forbids itself to load anything.
+Bokeh draws points, rectangles and axes, and zooms; the scripts in ``browser/`` fill its sources and link space and
+trees. Text from a dataset is only in the packed data, and the scripts show it as text. The page's security policy
+forbids it to load anything.
 """
 
 from __future__ import annotations
@@ -17,12 +18,12 @@ from percolab.show import style
 if TYPE_CHECKING:
     from bokeh.models import ColumnDataSource
 
-#: In the order in which they are read.
+#: The scripts, in the order in which they are loaded.
 SCRIPTS = (
     "unpack", "trees", "points", "features", "colours", "space", "icicle", "panel", "table", "tips", "lasso", "address",
     "explorer", "controls",
 )  # fmt: skip
-#: What a feature does on a point, told apart by shape and by colour.
+#: What a feature does on a point, marked by shape and by colour.
 MARKS = {
     "hits": ("circle", style.BLUE),
     "missed": ("x", style.ORANGE),
@@ -32,12 +33,12 @@ MARKS = {
 
 
 def text(name: str) -> str:
-    """Return a file of the page as it is."""
+    """Return the text of a file of the page."""
     return style.text(f"explorer/browser/{name}")
 
 
 def script(names: Sequence[str]) -> str:
-    """Return scripts in one, with the colours of figures before them."""
+    """Return several scripts as one, preceded by the colours of figures."""
     colours = {
         name: getattr(style, name) for name in ("BLUE", "ORANGE", "GREEN", "PURPLE", "SKY", "VERMILION", "MIDDLE")
     }
@@ -47,7 +48,7 @@ def script(names: Sequence[str]) -> str:
 
 
 def build(data: bytes, n_trees: int, *, title: str, served: bool = False) -> str:
-    """Return the page of packed data with a figure of space and `n_trees` of trees; served, it may ask for more."""
+    """Return the page of packed data, with a figure of space and `n_trees` trees; a served page can request more."""
     with needing("the explorer needs", "explore", "Bokeh"):
         from bokeh.document import Document
         from bokeh.embed import file_html
@@ -77,7 +78,7 @@ def build(data: bytes, n_trees: int, *, title: str, served: bool = False) -> str
 
 
 def _space() -> Any:
-    """Return the figure of points: all of them, fewer for when it moves, those picked, and a feature's marks."""
+    """Return the figure of points: all points, fewer while it moves, the selected points, and a feature's marks."""
     from bokeh.models import LinearColorMapper
 
     space = _figure("space", "pan,wheel_zoom", "wheel_zoom", output_backend="webgl")
@@ -101,9 +102,9 @@ def _space() -> Any:
 
 
 def _tree(factor: int, n_trees: int) -> Any:
-    """Return the figure of a hierarchy: rectangles, the one picked, and under them where a feature fires.
+    """Return the figure of a hierarchy: rectangles, the selected one, and under them where a feature fires.
 
-    Of several, which lie one under the other, the last alone says what is across.
+    Several hierarchies lie one below the other, and only the last one labels the horizontal axis.
     """
     from bokeh.models import CustomJSTickFormatter, LinearColorMapper
 
@@ -136,11 +137,11 @@ def _tree(factor: int, n_trees: int) -> Any:
 
 
 def _figure(name: str, tools: str, scroll: str, **options: Any) -> Any:
-    """Return an empty figure without a ground of its own, so that it suits a light and a dark page."""
+    """Return an empty figure with a transparent background, so that it suits a light and a dark page."""
     from bokeh.models import Range1d
     from bokeh.plotting import figure
 
-    made = figure(
+    plot = figure(
         name=name,
         tools=tools,
         active_scroll=scroll,
@@ -151,13 +152,13 @@ def _figure(name: str, tools: str, scroll: str, **options: Any) -> Any:
         min_border=4,
         **options,
     )
-    made.background_fill_alpha = made.border_fill_alpha = 0
-    made.outline_line_color = None
-    made.grid.visible = False
-    for axis in (*made.xaxis, *made.yaxis):
+    plot.background_fill_alpha = plot.border_fill_alpha = 0
+    plot.outline_line_color = None
+    plot.grid.visible = False
+    for axis in (*plot.xaxis, *plot.yaxis):
         axis.minor_tick_line_color = None
         axis.axis_label_text_font_style = "normal"
-    return made
+    return plot
 
 
 def _source(name: str, *columns: str) -> ColumnDataSource:

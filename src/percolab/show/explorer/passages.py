@@ -20,14 +20,14 @@ from percolab.show.explorer.packing import pack
 from percolab.show.explorer.shown_features import LEVELS, above, levels
 
 MOST_DOCUMENTS = 200
-MOST_BYTES = 1 << 26  #: Of beliefs, before they are compressed: documents beyond are left out.
-FIRST = 1 << 40  #: Of a corpus, held-out documents are shown.
+MOST_BYTES = 1 << 26  #: Most bytes of beliefs before compression: documents beyond are left out.
+FIRST = 1 << 40  #: The first document shown of a corpus: held-out documents begin here.
 SCRIPTS = ("unpack", "colours", "documents")
 
 
 @dataclass(frozen=True, eq=False)
 class Probed:
-    """What a probe reads from a network's activations, at every position of the first documents."""
+    """The beliefs that a probe reads from a network's activations, at every position of the first documents."""
 
     trained_on: Collection[int]  #: lexicons that the network was trained on; none: untrained
     #: for each lexicon (positions, contexts): the probability that the context lies inside, as the probe reads it
@@ -42,23 +42,23 @@ def gather(
     most: int,
     beliefs: Mapping[str, Probed] | None = None,
 ) -> bytes:
-    """Return all that the page shows of the first documents, packed.
+    """Return the packed data of the page for the first documents.
 
     Parameters
     ----------
     source
         A corpus, or stored documents.
     codes
-        None; (documents · positions, features), or (documents, positions, features), of the first documents; or those
-        of several networks by name.
+        None; (documents · positions, features), or (documents, positions, features), of the first documents; or the
+        codes of several networks by name.
     scores
-        None, or what `percolab.features.score` says of the codes, one for each lexicon; of several networks by name.
+        None, or the results of `percolab.features.score` for the codes, one per lexicon; for several networks, by name.
     name
         What the page calls the documents.
     most
-        Most positions that are shown.
+        Most positions shown.
     beliefs
-        None, or what is read from networks, by their names.
+        None, or the beliefs read from networks, by name.
     """
     if isinstance(source, StoredDocuments):
         corpus, first, total = source.corpus, source.recipe.lo, len(source)
@@ -66,14 +66,14 @@ def gather(
         corpus, first, total = source, FIRST, None
     length, lexicons = corpus.length, range(len(corpus.lexicons))
     room = MOST_BYTES // (length * sum(corpus.contexts(k).size for k in lexicons))
-    given = {} if codes is None else dict(codes) if isinstance(codes, Mapping) else {"features": codes}
-    sizes = {label: int(np.prod(part.shape[:-1])) // length for label, part in given.items()}
+    by_label = {} if codes is None else dict(codes) if isinstance(codes, Mapping) else {"features": codes}
+    sizes = {label: int(np.prod(part.shape[:-1])) // length for label, part in by_label.items()}
     networks = dict(beliefs or {})
     read = [len(probed.inside[0]) // length for probed in networks.values()]
     known = [size for size in (total, *sizes.values(), *read) if size is not None]
     count = max(1, min(MOST_DOCUMENTS, most // length, room, *known))
     documents = corpus.documents(first, first + count)
-    by_name = scores if isinstance(scores, Mapping) else dict.fromkeys(given, scores)
+    by_name = scores if isinstance(scores, Mapping) else dict.fromkeys(by_label, scores)
     return pack(
         {
             "name": name,
@@ -82,7 +82,7 @@ def gather(
             "length": length,
             "trees": [_tree(corpus, k) for k in lexicons],
             "features": [
-                _features(label, part, documents, by_name.get(label)) for label, part in given.items()
+                _features(label, part, documents, by_name.get(label)) for label, part in by_label.items()
             ],
             "networks": [_network(corpus, label, probed, count) for label, probed in networks.items()],
             **_columns(corpus, documents),
@@ -106,7 +106,7 @@ def _tree(corpus: Corpus, k: int) -> dict[str, Any]:
 
 
 def _columns(corpus: Corpus, documents: Documents) -> dict[str, Any]:
-    """Return documents, and what can be known at each position; probabilities are in 255 levels."""
+    """Return documents and the exact beliefs at each position; probabilities are in 255 levels."""
     beliefs = corpus.beliefs(documents.tokens)
     levels = [
         np.rint(LEVELS * beliefs.inside(corpus.contexts(k), k)).astype(np.uint8) for k in range(len(corpus.lexicons))
@@ -126,7 +126,7 @@ def _columns(corpus: Corpus, documents: Documents) -> dict[str, Any]:
 
 
 def _network(corpus: Corpus, name: str, probed: Probed, count: int) -> dict[str, Any]:
-    """Return the beliefs read from a network in 255 levels; a reading below 0 or above 1 is drawn as that."""
+    """Return the beliefs read from a network in 255 levels; readings are clipped to between 0 and 1."""
     rows, inside = count * corpus.length, []
     for k in range(len(corpus.lexicons)):
         values = np.asarray(probed.inside[k], np.float64)
@@ -148,7 +148,7 @@ def _features(label: str, codes: Any, documents: Documents, scores: Any) -> dict
         raise ValueError(f"codes must have {length} rows for each document, got {codes.shape[0]} rows")
     matrix = above(codes[: n * length], 0)
     top = np.maximum(matrix.max(0).toarray().ravel() if matrix.nnz else np.ones(matrix.shape[1]), 1e-30)
-    given = [] if scores is None else list(scores) if isinstance(scores, list | tuple) else [scores]
+    per_lexicon = [] if scores is None else list(scores) if isinstance(scores, list | tuple) else [scores]
     return {
         "name": label,
         "n_features": matrix.shape[1],
@@ -156,8 +156,8 @@ def _features(label: str, codes: Any, documents: Documents, scores: Any) -> dict
         "feature": np.asarray(matrix.indices, np.int64),
         "level": levels(matrix.data, top[matrix.indices]),
         "best": [
-            {"latent": one.features["latent"].to_numpy(), "f1": one.features["f1"].to_numpy().astype(np.float32)}
-            for one in given
+            {"latent": score.features["latent"].to_numpy(), "f1": score.features["f1"].to_numpy().astype(np.float32)}
+            for score in per_lexicon
         ],
     }
 

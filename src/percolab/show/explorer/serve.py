@@ -1,8 +1,8 @@
-"""A server for one page: it reads from the store what is looked at, and writes nothing.
+"""A server for one page: it reads data from the store on demand, and writes nothing.
 
-It answers GET alone, on the loopback address unless told otherwise: the page, and the points of a latent in their own
-components. On any loopback address requests that name another host are refused, so that no page of somebody else's can
-ask through a name that leads here.
+It answers only GET, by default on the loopback address: with the page, and with the points of a latent in their own
+components. On any loopback address, requests that name another host are refused, so that no other web page can send
+requests through a name that resolves to this machine.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Server:
             raise ValueError("host must be a name or an address, got ''")
         content = page.build(packed, n_trees, title=f"Explorer: {subject.name}", served=True).encode()
         self._http = _Http((host, port), subject, content)
-        self.address = f"http://{host}:{self._http.server_port}/"  #: where the page is
+        self.address = f"http://{host}:{self._http.server_port}/"  #: URL of the page
 
     def run(self) -> None:
         """Answer until interrupted."""
@@ -45,7 +45,7 @@ class Server:
 
 
 def is_loopback(address: str) -> bool:
-    """Tell whether a numeric address is one that only this machine reaches."""
+    """Return whether only this machine can reach a numeric address."""
     try:
         return ipaddress.ip_address(address).is_loopback
     except ValueError:
@@ -53,7 +53,7 @@ def is_loopback(address: str) -> bool:
 
 
 def host_name(header: str) -> str:
-    """Return the name or address in a Host header, in small letters and without the port; "" if there is none."""
+    """Return the name or address in a Host header, in lower case and without the port; "" if there is none."""
     try:
         return urlsplit(f"//{header}").hostname or ""
     except ValueError:
@@ -66,13 +66,13 @@ class _Http(ThreadingHTTPServer):
     def __init__(self, address: tuple[str, int], subject: data.Subject, content: bytes) -> None:
         super().__init__(address, _Handler)
         self.subject, self.content = subject, content
-        # An address that others can reach has names that are not known here.
+        # An address that other machines can reach may have names that are unknown here.
         self.is_local = is_loopback(str(self.server_address[0]))
         self.given = address[0].lower()
         self.reading = Lock()  #: one latent at a time: each takes a sample of X into memory
 
     def handle_error(self, request: object, client_address: object) -> None:
-        """Say nothing of who left before the answer: standard error is the user's."""
+        """Print nothing if a client disconnects before the answer: standard error is the user's."""
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -99,7 +99,7 @@ class _Handler(BaseHTTPRequestHandler):
             self.send_error(HTTPStatus.BAD_REQUEST, "factor and latent must be numbers of ones that are there")
 
     def _latent(self, query: str) -> bytes:
-        """Return the points of the latent that is asked for; raise KeyError or ValueError if there is none."""
+        """Return the points of the requested latent; raise KeyError or ValueError if there is none."""
         subject, asked = self.server.subject, parse_qs(query, max_num_fields=2)
         factor, latent = (int(asked[name][0]) for name in ("factor", "latent"))
         truths = subject.truths
@@ -119,4 +119,4 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(content)
 
     def log_message(self, *args: object) -> None:
-        """Say nothing: standard error is the user's."""
+        """Print nothing: standard error is the user's."""

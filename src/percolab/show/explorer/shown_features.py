@@ -1,4 +1,4 @@
-"""Features on the page: where each fires among the points that are drawn, and what the judge says of it."""
+"""Features on the page: where each fires among the points that are drawn, and its score."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from percolab.ground.validation import indices
 if TYPE_CHECKING:
     import scipy.sparse
 
-#: Bytes of firing points before compression, less those of each further tree; the worst features above are left out.
+#: Most bytes of firing points before compression, less the bytes of each further tree; the worst features are left out.
 MOST_BYTES, BYTES_OF_TREE = 5_000_000, 1_000_000
-LEVELS = 255  #: Levels of an activation, from 0 to the largest of its feature.
+LEVELS = 255  #: Levels of an activation, from 0 to the largest activation of its feature.
 OF_CONCEPTS = ("f1", "chance", "f1_union", "absorption", "absorption_null", "absorption_edge", "cosine")
 COUNTS_OF_CONCEPTS = ("best_feature", "k", "recovering")
 OF_FEATURES = ("f1", "precision", "recall", "purity")
@@ -25,17 +25,17 @@ OF_FEATURES = ("f1", "precision", "recall", "purity")
 
 @dataclass(frozen=True, eq=False)
 class Features:
-    """Codes of some samples, and a score for each hierarchy; of scores only tables are used, see `features.Score`."""
+    """Codes of some samples, and one score per hierarchy; only the tables of scores are used, see `features.Score`."""
 
-    codes: scipy.sparse.csr_array  #: (codes, features), without what does not fire
+    codes: scipy.sparse.csr_array  #: (codes, features), only entries that fire
     rows: Ints  #: the sample of each row of the codes, increasing
-    order: Ints  #: where each of them was in the codes as they were given
+    order: Ints  #: the place of each of these rows in the codes as given
     scores: Sequence[Any]
     name: str
 
 
 def above(codes: Any, threshold: float) -> scipy.sparse.csr_array:
-    """Return codes, an array or a tensor of any kind, as a sparse array of those above the threshold."""
+    """Return codes, an array or a tensor of any kind, as a sparse array of the entries above the threshold."""
     import scipy.sparse
 
     matrix = scipy.sparse.csr_array(codes.detach().cpu().numpy() if hasattr(codes, "detach") else codes)
@@ -46,36 +46,36 @@ def above(codes: Any, threshold: float) -> scipy.sparse.csr_array:
 
 
 def levels(values: NDArray[Any], top: Any) -> NDArray[np.uint8]:
-    """Return activations in levels up to the largest of their feature; what fires has at least 1."""
+    """Return activations in levels up to the largest of their feature; a firing entry has at least level 1."""
     return np.asarray(np.clip(np.rint(LEVELS * values / top), 1, LEVELS), np.uint8)
 
 
 def gather(codes: Any, rows: Any, scores: Any, n_samples: int, n_trees: int, threshold: float, name: str) -> Features:
-    """Return codes and scores that go with a dataset, or say what is wrong with them."""
+    """Return codes and scores of a dataset, or say what is wrong with them."""
     matrix = above(codes, threshold)
     if rows is None and matrix.shape[0] != n_samples:
         raise ValueError(f"codes must have a row for each of the {n_samples} rows, got {matrix.shape[0]}")
     where = np.arange(n_samples) if rows is None else indices("rows", rows, n_samples)
     if where.shape != matrix.shape[:1]:
         raise ValueError(f"rows must name the row of each of the {matrix.shape[0]} rows of the codes, got {where.size}")
-    given = list(scores) if isinstance(scores, list | tuple) else [scores]
-    if len(given) != n_trees or any(one is None for one in given):
-        raise ValueError(f"scores must be one for each of {n_trees} hierarchies, got {len(given)}")
-    for one in given:
-        if len(one.features) != matrix.shape[1]:
+    per_tree = list(scores) if isinstance(scores, list | tuple) else [scores]
+    if len(per_tree) != n_trees or any(score is None for score in per_tree):
+        raise ValueError(f"scores must be one for each of {n_trees} hierarchies, got {len(per_tree)}")
+    for score in per_tree:
+        if len(score.features) != matrix.shape[1]:
             raise ValueError(
-                f"scores must be of the {matrix.shape[1]} features of the codes, got {len(one.features)} features"
+                f"scores must be of the {matrix.shape[1]} features of the codes, got {len(score.features)} features"
             )
     samples, order = np.unique(where, return_index=True)
-    return Features(matrix, samples, order, given, name)
+    return Features(matrix, samples, order, per_tree, name)
 
 
 def columns(features: Features, samples: Ints) -> dict[str, Any]:
-    """Return the features that fit on the page, those that match best first, over increasing samples."""
+    """Return the features that fit on the page, the best matches first, over increasing samples."""
     place = features.order[np.searchsorted(features.rows, samples)]
     table = features.codes[place].tocsc()
     table.sort_indices()
-    best = np.max([one.features["f1"].to_numpy() for one in features.scores], axis=0)
+    best = np.max([score.features["f1"].to_numpy() for score in features.scores], axis=0)
     count = np.diff(table.indptr)
     order = np.lexsort((np.arange(best.size), -best))
     order = order[count[order] > 0]
@@ -98,20 +98,20 @@ def columns(features: Features, samples: Ints) -> dict[str, Any]:
 
 
 def score_columns(features: Features, factor: int, samples: Ints) -> dict[str, Any]:
-    """Return what one hierarchy's score says of concepts and of features, and which points are absorbed."""
+    """Return one hierarchy's scores of concepts and of features, and which points are absorbed."""
     score = features.scores[factor]
-    concepts, found = score.concepts, score.features
+    concepts, matches = score.concepts, score.features
     taken = {"latent": concepts["latent"].to_numpy(), "recovered": score.summary["recovered"]}
     taken |= {name: concepts[name].to_numpy().astype(np.float32) for name in OF_CONCEPTS}
     taken |= {name: concepts[name].to_numpy() for name in COUNTS_OF_CONCEPTS}
-    of_features = {name: found[name].to_numpy().astype(np.float32) for name in OF_FEATURES}
+    of_features = {name: matches[name].to_numpy().astype(np.float32) for name in OF_FEATURES}
     place = features.order[np.searchsorted(features.rows, samples)]
     absorbed = np.asarray(score.absorbed_from)[place]
-    return {"concepts": taken, "features": of_features | {"latent": found["latent"].to_numpy()}, "absorbed": absorbed}
+    return {"concepts": taken, "features": of_features | {"latent": matches["latent"].to_numpy()}, "absorbed": absorbed}
 
 
 def varints(numbers: NDArray[Any]) -> NDArray[np.uint8]:
-    """Return numbers that are not negative as bytes: seven bits each, the lowest first, the highest bit for "more"."""
+    """Return non-negative numbers as bytes: seven bits each, the lowest first; the highest bit means "more"."""
     left = np.asarray(numbers, np.uint64)
     length = np.ones(left.size, np.int64)
     for bits in range(7, 35, 7):
