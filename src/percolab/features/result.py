@@ -48,7 +48,7 @@ class Score:
       ``chance``: the best F1 after each feature's rows are permuted, of documents whole documents, mean of the draws.
       ``recovering``: number of features with F1 above 0.8.
     - ``k`` and ``f1_union``: starting from the best feature, the feature that raises F1 of the union most is added
-    until the raise is below 0.03; the number of features taken, and the F1 of their union.
+      until the raise is below 0.03; the number of features taken, and the F1 of their union.
     - ``absorption_edge``: recall of the upper concept's feature on its rows outside this concept, minus inside.
     - ``absorption``: share of rows where the concept's feature is silent and an absorber fires, another feature with
       F1 of at least 0.5 for a concept inside of at most half the size; ``absorption_null``: the product of the two
