@@ -15,6 +15,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
+from itertools import islice, pairwise
 from typing import Any
 
 import numpy as np
@@ -31,8 +32,9 @@ with needing("this method needs", "sae", "SAELens"), warnings.catch_warnings():
     warnings.simplefilter("ignore")  # of the many packages that it imports
     import sae_lens
     from sae_lens.registry import get_sae_training_class
+    from sae_lens.saes.batchtopk_sae import BatchTopKTrainingSAE
     from sae_lens.saes.sae import TrainStepInput
-    from sae_lens.saes.topk_sae import act_times_W_dec
+    from sae_lens.saes.topk_sae import TopKTrainingSAE
 
 SOFT = 0.8  #: Least cosine of a decoder vector with its start, where the decoder is softly frozen.
 COUNTED_STEPS = 2000  #: Steps after which SAELens restarts its count of features that fire on a row.
@@ -89,7 +91,8 @@ def begin(
     """Return an autoencoder of SAELens with its initial weights for rows (n, d)."""
     with _seeded(seed, values.device):
         kind, config = get_sae_training_class(architecture)
-        sae = type(kind.__name__, (Unhindered, kind), {})(
+        faster = (FastTopK,) if issubclass(kind, TopKTrainingSAE) else ()
+        sae = type(kind.__name__, (*faster, kind), {})(
             config(d_in=values.shape[1], d_sae=n_features, device=str(values.device), **options)
         )
     sae.b_dec.data = values.mean(0)
@@ -183,12 +186,53 @@ class Training:
         self.sae.cfg.metadata.num_dead_features = int((self.silent > self.window).sum())
 
 
-class Unhindered:
-    """The methods of SAELens' autoencoders that make Python wait for the device: the same results without waiting."""
+class FastTopK:
+    """SAELens' TopK, BatchTopK and Matryoshka: the same losses and gradients, up to rounding, in half the time.
+
+    Nothing makes Python wait for the device. Decoder norms scale the weights; SAELens scales codes by them, of which a
+    batch has 16 times as many. The largest codes are not sorted, and Matryoshka's parts are split, not sliced: the
+    gradient of each slice is as large as all codes.
+    """
 
     W_dec: torch.Tensor
+    W_enc: torch.Tensor
+    b_dec: torch.Tensor
+    b_enc: torch.Tensor
     cfg: Any
+    activation_fn: Callable[[torch.Tensor], torch.Tensor]
+    process_sae_in: Callable[[torch.Tensor], torch.Tensor]
     topk_threshold: torch.Tensor
+
+    @property
+    def unit(self) -> torch.Tensor:
+        """The decoder's vectors, scaled to length 1."""
+        return self.W_dec / self.W_dec.norm(dim=1, keepdim=True)
+
+    def encode_with_hidden_pre(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return the codes of rows, and the codes before the largest are chosen."""
+        norm = self.W_dec.norm(dim=1)
+        every = torch.addmm(self.b_enc * norm, self.process_sae_in(x), self.W_enc * norm)
+        return self.activation_fn(every), every
+
+    def get_activation_fn(self) -> Callable[[torch.Tensor], torch.Tensor]:
+        """Return the function that keeps the largest codes, k of each row or k per row on average."""
+        return partial(_largest if isinstance(self, BatchTopKTrainingSAE) else _largest_of_rows, self.cfg.k)
+
+    def decode(self, feature_acts: torch.Tensor) -> torch.Tensor:
+        """Return the rows that codes stand for."""
+        return torch.addmm(self.b_dec, feature_acts, self.unit)
+
+    def _iterable_decode(
+        self, feature_acts: torch.Tensor, include_outer_loss: bool = False
+    ) -> Iterator[tuple[int, torch.Tensor]]:
+        """Yield the widths of Matryoshka, and the rows that this many features stand for; the last if asked."""
+        widths = self.cfg.matryoshka_widths
+        sizes = [stop - start for start, stop in pairwise([0, *widths])]
+        parts = zip(widths, feature_acts.split(sizes, 1), self.unit.split(sizes), strict=True)
+        decoded = self.b_dec
+        for width, codes, vectors in islice(parts, len(widths) - (not include_outer_loss)):
+            decoded = torch.addmm(decoded, codes, vectors)
+            yield width, decoded
 
     def calculate_topk_aux_loss(
         self,
@@ -208,9 +252,8 @@ class Unhindered:
         dead = hidden_pre.masked_fill(~dead_neuron_mask, -torch.inf)
         values, places = dead.topk(min(most, dead.shape[-1]), sorted=False)
         codes = torch.zeros_like(dead).scatter(-1, places, values.masked_fill(values.isneginf(), 0.0))
-        decoded: torch.Tensor = act_times_W_dec(codes, self.W_dec, self.cfg.rescale_acts_by_decoder_norm)
         missed = (sae_in - sae_out).detach()
-        return self.cfg.aux_loss_coefficient * share * (decoded - missed).pow(2).sum(-1).mean()
+        return self.cfg.aux_loss_coefficient * share * (codes @ self.unit - missed).pow(2).sum(-1).mean()
 
     @torch.no_grad()
     def update_topk_threshold(self, acts_topk: torch.Tensor) -> None:
@@ -218,6 +261,18 @@ class Unhindered:
         least = acts_topk.masked_fill(acts_topk <= 0, torch.inf).min().to(self.topk_threshold.dtype)
         towards = torch.where(least.isfinite(), least, self.topk_threshold)
         self.topk_threshold.lerp_(towards, self.cfg.topk_threshold_lr)
+
+
+def _largest(k: float, codes: torch.Tensor) -> torch.Tensor:
+    """Return the codes above 0 among the largest of a batch, k per row on average, and 0 elsewhere."""
+    values, places = codes.flatten().topk(int(k * len(codes)), sorted=False)
+    return torch.zeros_like(codes).flatten().scatter(-1, places, values.relu()).reshape(codes.shape)
+
+
+def _largest_of_rows(k: float, codes: torch.Tensor) -> torch.Tensor:
+    """Return the codes above 0 among the k largest of each row, and 0 elsewhere."""
+    values, places = codes.topk(int(k), sorted=False)
+    return torch.zeros_like(codes).scatter(-1, places, values.relu())
 
 
 def hold(vectors: torch.Tensor, start: torch.Tensor) -> None:
