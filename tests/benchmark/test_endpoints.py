@@ -10,6 +10,7 @@ pytest.importorskip("torch")
 
 from percolab.benchmark import endpoints
 from percolab.benchmark.endpoints import AT_MATCHED, CAUSE, METHOD, QUESTION
+from percolab.benchmark.judgement import PLANTED
 from percolab.intervals import over_seeds
 from percolab.study.estimates import combined, row, select
 from percolab.study.measured import Measured, Units
@@ -34,7 +35,8 @@ def method(name, f1, draw, *, role="trained", on=0, factor=0, seed=0, dead=0.0, 
         given = {"role": role, "on": on, "seed": seed, "factor": factor, "draw": draw}
         reader = f"{name} @ k={i}"
         scalars = {"validation": scale, "l0": l0, "dead": dead}
-        found += [cell(reader, "f1", base * scale, **given), cell(reader, "recall", base * scale, **given)]
+        scalars |= {planted: 0.3 * share for planted, share in PLANTED.items() if role == "trained" and on == factor}
+        found.append(cell(reader, "f1", base * scale, **given))
         found += [cell(reader, measure, [value], **given) for measure, value in scalars.items()]
     return found
 
@@ -60,9 +62,10 @@ def test_the_setting_is_that_of_validation_rows_and_matched_ones_are_interpolate
     cells = method("topk", 0.5, 0)
     chosen = list(endpoints.at_chosen(cells))
     (best,) = [c for c in chosen if c.measure == "f1"]
-    assert np.array_equal(best.values, cells[0].values)
+    first, second = (c.values for c in cells if c.measure == "f1")
+    assert np.array_equal(best.values, first)
     (matched,) = [c for c in chosen if c.measure == AT_MATCHED]
-    np.testing.assert_allclose(matched.values, (cells[0].values + cells[5].values) / 2)  # 32 is half way in logarithms
+    np.testing.assert_allclose(matched.values, (first + second) / 2)  # 32 is half way in logarithms
 
 
 @pytest.mark.parametrize("ends", [(1, 16), (33, 128)])
@@ -179,17 +182,20 @@ def test_a_tuned_network_is_asked_of_the_second_lexicon_alone():
     assert both.estimate.value == pytest.approx(second.estimate.value / 2, abs=0.01)
 
 
-def test_planted_shares_are_what_corrected_counts_give():
-    f1, recall = np.array([0.5, 0.8]), np.array([0.4, 0.9])
-    size, share = 1000.0, 0.2
-    hits = recall * size
-    missing, false = size - hits, 2 * hits / f1 - 2 * hits - (size - hits)
-    right = hits + share * missing
-    wanted = np.mean(2 * right / (2 * right + (1 - share) * (missing + false)) - f1)
-    units = Units(np.arange(2), np.arange(2))
-    own = replace(cell("topk", "f1", f1), units=units)
-    rises = endpoints._planted([own], [replace(own, measure="recall", values=recall)])
-    assert rises[share] == pytest.approx([wanted])
+def test_the_smallest_effect_is_one_that_was_planted_in_codes_of_own_networks():
+    rows = combined([endpoints.estimates(world(draw, GAINS)) for draw in range(5)])
+    planted = select(rows, part="planted", endpoint=QUESTION, method="topk", measure="f1")
+    assert [row["share"] for row in planted] == list(PLANTED.values())
+    np.testing.assert_allclose([row.estimate.value for row in planted], 0.3 * np.array(list(PLANTED.values())))
+    found = {(one.endpoint, one.method): one.smallest for one in endpoints.tested(rows)}
+    assert found[QUESTION, "topk"] in [row.estimate.value for row in planted]
+
+
+def test_nothing_is_found_where_too_many_pairs_are_dropped():
+    rows = combined([endpoints.estimates(world(draw, GAINS, dead=0.9)) for draw in range(5)])
+    found = {(one.endpoint, one.method): one for one in endpoints.tested(rows)}
+    assert np.isnan(found[QUESTION, "topk"].smallest)
+    assert found[QUESTION, "kmeans"].smallest > 0
 
 
 def test_power_falls_with_spread_and_with_the_number_of_methods():

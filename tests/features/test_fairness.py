@@ -67,6 +67,29 @@ def test_auc_counts_pairs(values, data):
     assert fairness.auc(v, inside) == pytest.approx(np.mean(pairs))
 
 
+def test_planted_effects_correct_a_share_of_the_errors_of_each_concepts_feature(labels):
+    shares, limit = (0.0, 0.3, 0.6, 1.0), np.array([0.0, 0.4, 0.0])
+    codes = scipy.sparse.random_array((400, 3), density=0.4, rng=np.random.default_rng(3), format="csr")
+    codes.data += 0.01
+    members, _ = members_of(labels)
+    feature = np.arange(members.size.size) % 3
+    made = fairness.planted(codes, limit, members, feature, shares, 0).toarray().reshape(400, -1, len(shares))
+    for c, f in enumerate(feature):
+        inside = np.isin(np.arange(400), members.rows(c))
+        fires, before = made[:, c] > 0, codes[:, [f]].toarray().ravel() > limit[f]
+        assert (fires[:, 0] == before).all()
+        assert (fires[:, -1] == inside).all()
+        wrong = before != inside
+        corrected = fires != before[:, None]
+        assert not corrected[~wrong].any()
+        assert (corrected[:, 1] <= corrected[:, 2]).all()  # larger effects correct the same errors, and more
+        for s, share in enumerate(shares):
+            spread = 4 * np.sqrt(share * (1 - share) / wrong.sum())
+            assert corrected[wrong, s].mean() == pytest.approx(share, abs=spread + 1e-9)
+    kept = (made[..., 1] > 0) & (codes.toarray()[:, feature] > limit[feature])
+    np.testing.assert_array_equal(made[..., 1][kept], codes.toarray()[:, feature][kept])
+
+
 def test_one_to_one_is_the_best_assignment():
     f1 = np.random.default_rng(2).random((4, 5))
     best = max(sum(f1[c, f] for c, f in enumerate(order)) for order in itertools.permutations(range(5), 4))

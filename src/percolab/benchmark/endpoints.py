@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from percolab.benchmark.judgement import AT, AT_MIDDLE, SUBTREES
+from percolab.benchmark.judgement import AT, AT_MIDDLE, PLANTED, SUBTREES
 from percolab.benchmark.tasks import CONFIRMATORY, MATCHED, PLAIN
 from percolab.intervals import over_seeds
 from percolab.study.contrasts import DELTA, OWN_OTHER, TRAINED_UNTRAINED, UNDECIDED, contrasts
@@ -37,8 +37,6 @@ DRAWN = ("f1", "l0", "splitting", "absorption_edge", "absorption_linear", "dead"
 ONE_CENTRE = f"{PLAIN}-1"
 #: Share of dead features above which a cell is unhealthy, and share of dropped pairs above which there is no verdict.
 MOST_DEAD, MOST_DROPPED = 0.5, 0.2
-#: Shares of a feature's errors that are corrected in the power analysis.
-PLANTED = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.4, 0.7, 1.0)
 POWER, LEVEL, TRIALS = 0.8, 0.05, 2000
 
 
@@ -129,13 +127,16 @@ def _endpoints(chosen: Sequence[Measured], method: str, *, tuned: bool) -> Itera
             kept, dropped = healthy(pairs, pair_cells(asked, endpoint, method, "dead"))
             yield row(over_seeds([dropped]), part="dropped", **names)
             yield from (row(c.estimate, part="healthy", **names) for c in contrasts(kept) if c.contrast in contrast)
-            trained = [cell for cell in pairs if cell.role_for_units == TRAINED]
-            if endpoint == CAUSE:
-                missing = [1 - _mean(cell) for cell in trained]
-                rises = {share: [share * rest for rest in missing] for share in PLANTED}
-            else:
-                rises = _planted(trained, pair_cells(asked, endpoint, method, "recall"))
-            yield from (row(over_seeds(each), part="planted", share=n, **names) for n, each in rises.items() if each)
+            for planted, share in PLANTED.items():
+                rises = [_mean(cell) for cell in pair_cells(asked, endpoint, method, planted) if _is_own(cell)]
+                if endpoint == CAUSE:
+                    rises = [share * (1 - _mean(cell)) for cell in pairs if _is_own(cell)]
+                if rises:
+                    yield row(over_seeds(rises), part="planted", share=share, **names)
+
+
+def _is_own(cell: Measured) -> bool:
+    return cell.role_for_units == TRAINED
 
 
 def healthy(pairs: Sequence[Measured], dead: Sequence[Measured]) -> tuple[list[Measured], float]:
@@ -147,23 +148,6 @@ def healthy(pairs: Sequence[Measured], dead: Sequence[Measured]) -> tuple[list[M
     places = {(cell.factor, cell.seed) for cell in pairs}
     kept = [cell for cell in pairs if (cell.factor, cell.seed) not in unhealthy]
     return kept, len(places & unhealthy) / max(1, len(places))
-
-
-def _planted(trained: Sequence[Measured], recall: Sequence[Measured]) -> dict[float, list[float]]:
-    """Return the expected rise of F1 if a share of every feature's false and missing firings is corrected."""
-    by_place = {(c.role, c.trained_on, c.seed, c.factor, c.reader): c for c in recall}
-    rises: dict[float, list[float]] = {share: [] for share in PLANTED}
-    for cell in trained:
-        match = by_place.get((cell.role, cell.trained_on, cell.seed, cell.factor, cell.reader))
-        if match is None:
-            continue
-        f1, hit = cell.values, match.values
-        with np.errstate(divide="ignore", invalid="ignore"):
-            wrong = np.where(f1 > 0, 2 * hit / f1 - 2 * hit, 1.0)  # false and missing firings, per row of the concept
-        for share, values in rises.items():
-            right = hit + share * (1 - hit)
-            values.append(float(np.mean(2 * right / (2 * right + (1 - share) * wrong) - f1)))
-    return rises
 
 
 def _levels(chosen: Sequence[Measured]) -> list[Row]:
@@ -256,7 +240,8 @@ def tested(rows: Sequence[Row]) -> Iterator[Tested]:
             second = kept[method]
             dropped = select(rows, part="dropped", **_names(endpoint, method))[0].estimate.value
             planted = [r.estimate.value for r in select(rows, part="planted", **_names(endpoint, method))]
-            smallest = smallest_effect(planted, method, spread, len(effect.by_draw))
+            draws = len(effect.by_draw) if dropped <= MOST_DROPPED else 0  # with too many dropped, nothing is decided
+            smallest = smallest_effect(planted, method, spread, draws)
             said = ruling(effect, corrected[method], second, again[method] if dropped else corrected[method], dropped)
             yield Tested(endpoint, method, effect, p[method], corrected[method], second, dropped, smallest, said)
 

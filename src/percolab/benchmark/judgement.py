@@ -41,11 +41,13 @@ UNITS = (
     "absorption_linear", "absorption", "absorption_null", "absorption_carried", "probe_1", "probe_5",
     "probe_activations", "size",
 )  # fmt: skip
+#: How much recovery rises if this share of the errors of every concept's feature is corrected, by the measure's name.
+PLANTED = {f"planted_{share:g}": share for share in (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.4, 0.7, 1.0)}
 #: Measures of a method as a whole; `validation` is recovery on validation rows, which chooses the setting.
 SCALARS = (
     "validation", "l0", "l0_zero", "dead", "explained_variance", "loss_recovered", "shrinkage", "mcc", "uniqueness",
     "latent_precision", "latent_recall", "stability", "bridged", "bridged_random", "tree_edges", "tree_ancestors",
-    "tree_recall", "features", "seconds",
+    "tree_recall", "features", "seconds", *PLANTED,
 )  # fmt: skip
 AT_MIDDLE = ("stability", "bridged", "bridged_random")  #: Measured only at the middle setting.
 SUBTREES = "f1_subtrees"  #: F1 on held-out subtrees, of concepts inside them.
@@ -261,7 +263,24 @@ class _Bench:
         }  # fmt: skip
         if getattr(method, "parents", None) is not None:
             scalars |= fairness.tree_scores(method.parents, counts.f1, side.upper)
+        if self._is_own(view):
+            scalars |= self._planted(side, codes, threshold, best, columns["f1"])
         return columns, scalars | self._of_decoder(view, side, setting, method, codes["scored"], zero)
+
+    def _planted(
+        self, side: _Side, codes: dict[str, Any], threshold: Floats, best: Ints, f1: Floats
+    ) -> dict[str, float]:
+        """Return how much recovery rises by effects planted in the codes, whose thresholds are chosen like all others.
+
+        Each concept gets one more feature per effect, made from the feature that validation rows choose for it.
+        """
+        names = "validation", "scored"
+        made = [fairness.planted(codes[n], threshold, side.members[n], best, [*PLANTED.values()], i)
+                for i, n in enumerate(names)]  # fmt: skip
+        limits, _ = fairness.choose_thresholds(side.labels["validation"], made[0], self.s.options.min_size)
+        reached = fairness.Counts.of(made[1], limits, side.members["scored"]).f1
+        rises = np.maximum(reached.reshape(len(f1), len(f1), -1).max(1) - f1[:, None], 0)[side.counted].mean(0)
+        return dict(zip(PLANTED, map(float, rises), strict=True))
 
     def _decoder(self, method: Any) -> dict[str, Any]:
         directions = getattr(method, "directions", None)

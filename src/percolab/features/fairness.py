@@ -5,6 +5,7 @@ All scores are about the same concepts over some rows: `Members` has the rows of
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -120,6 +121,40 @@ class Counts:
     def l0(self) -> float:
         """Firings of all features, over all rows."""
         return float(self.fired.sum())
+
+
+def planted(
+    codes: scipy.sparse.csr_array,
+    threshold: Floats,
+    members: Members,
+    feature: Ints,
+    shares: Sequence[float],
+    seed: int,
+) -> scipy.sparse.csr_array:
+    """Return (n, C · shares) codes with a planted effect: each concept's feature, a share of its errors corrected.
+
+    Of its firings outside the concept, and of the concept's rows where it is silent, each is corrected with the
+    probability `share`; errors that are corrected at one share are corrected at all larger ones. Rows that are added
+    get the feature's largest code.
+    """
+    columns, rng = codes.tocsc(), np.random.default_rng(seed)
+    rows: list[NDArray[Any]] = []
+    values: list[NDArray[Any]] = []
+    for c, f in enumerate(feature):
+        at = slice(columns.indptr[f], columns.indptr[f + 1])
+        fires = columns.data[at] > threshold[f]
+        fired, code, inside = columns.indices[at][fires], columns.data[at][fires], members.rows(c)
+        silent = np.setdiff1d(inside, fired)
+        corrected_from = rng.random(fired.size + silent.size)
+        right = np.isin(fired, inside)
+        for share in shares:
+            kept = right | (corrected_from[: fired.size] >= share)
+            added = silent[corrected_from[fired.size :] < share]
+            rows.append(np.concatenate([fired[kept], added]))
+            values.append(np.concatenate([code[kept], np.full(added.size, code.max(initial=1.0))]))
+    ends = np.cumsum([0, *map(len, rows)])
+    parts = np.concatenate(values), np.concatenate(rows), ends
+    return scipy.sparse.csc_array(parts, shape=(codes.shape[0], len(rows))).tocsr()
 
 
 def one_to_one(f1: Floats) -> Floats:
