@@ -29,6 +29,7 @@ networks cannot show that a few are unlike the rest. ``python tests/interval_cov
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
@@ -42,6 +43,7 @@ from percolab.model.forest import Forest
 
 LEVEL = 0.95
 TAILS = ((1 - LEVEL) / 2, (1 + LEVEL) / 2)
+LONGEST = 6  #: Decimals beyond which a number is written as a power of ten.
 LEAST_PARTS = 2  #: The least effective number of parts from which a spread can be estimated.
 
 
@@ -76,10 +78,19 @@ class Estimate:
         del values["p"]
         return {**values, "leaves_out_0": self.found}
 
-    def text(self, form: str = ".3g") -> str:
+    @property
+    def form(self) -> str:
+        """How the number is written: with three decimals, or with more if its interval is too narrow to be seen."""
+        half, size = (self.high - self.low) / 2, abs(self.value)
+        seen = max(half, size / 1000) if half > 0 else size / 10
+        digits = -math.floor(math.log10(seen)) if 0 < seen < math.inf else 0
+        return f"z.{max(3, digits)}f" if digits <= LONGEST else ".2e"
+
+    def text(self, form: str = "") -> str:
         """Return the number with its interval, if it has one. All estimates are written this way."""
         if np.isnan(self.value):
             return ""
+        form = form or self.form
         ends = "" if np.isnan(self.low) else f" ({self.low:{form}} to {self.high:{form}})"
         return f"{self.value:{form}}{ends}"
 
