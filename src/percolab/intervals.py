@@ -29,7 +29,6 @@ networks cannot show that a few are unlike the rest. ``python tests/interval_cov
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
@@ -83,7 +82,7 @@ class Estimate:
         """How the number is written: with three decimals, or with more if its interval is too narrow to be seen."""
         half, size = (self.high - self.low) / 2, abs(self.value)
         seen = max(half, size / 1000) if half > 0 else size / 10
-        digits = -math.floor(math.log10(seen)) if 0 < seen < math.inf else 0
+        digits = -int(np.floor(np.log10(seen))) if 0 < seen < np.inf else 0
         return f"z.{max(3, digits)}f" if digits <= LONGEST else ".2e"
 
     def text(self, form: str = "") -> str:
