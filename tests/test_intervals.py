@@ -11,7 +11,7 @@ from interval_coverage import KINDS, STATISTICS, held, nested
 
 import percolab as pl
 from percolab import intervals
-from percolab.intervals import log_lines
+from percolab.intervals import Estimate, log_lines
 
 # ---------------------------------------------------------------------- the law
 
@@ -241,3 +241,26 @@ def test_lines_are_those_of_scipy():
             fit = scipy.stats.linregress(np.log10(x[good]), np.log10(y[i, good, b]))
             assert (slope[i, b], intercept[i, b], r2[i, b]) == pytest.approx((fit.slope, fit.intercept, fit.rvalue**2))
     assert np.isnan(log_lines(x[:2], y[0, :2])[0]).all()
+
+
+@pytest.mark.parametrize(
+    ("estimate", "text"),
+    [
+        (Estimate(0.1, 0.05, 0.15), "0.100 (0.050 to 0.150)"),
+        (Estimate(0.7391, 0.71, 0.768), "0.739 (0.710 to 0.768)"),
+        (Estimate(-0.00506, -0.0692, 0.145), "-0.005 (-0.069 to 0.145)"),
+        (Estimate(-0.0001, -0.06, 0.06), "0.000 (-0.060 to 0.060)"),  # no negative zero
+        (Estimate(40.18, 39.0, 41.36), "40.180 (39.000 to 41.360)"),
+        (Estimate(0.9991, 0.9989, 0.9993), "0.9991 (0.9989 to 0.9993)"),  # an interval is never rounded away
+        (Estimate(0.00123, 0.00083, 0.00163), "0.0012 (0.0008 to 0.0016)"),
+        (Estimate(2e-17, 1e-17, 3e-17), "2.00e-17 (1.00e-17 to 3.00e-17)"),
+        (Estimate(1.0, 1.0 - 1e-15, 1.0 + 1e-15), "1.000 (1.000 to 1.000)"),
+        (Estimate(0.5, 0.5, 0.5), "0.500 (0.500 to 0.500)"),
+        (Estimate(0.0, 0.0, 0.0), "0.000 (0.000 to 0.000)"),
+        (Estimate(1.0, 0.5, np.inf), "1.000 (0.500 to inf)"),
+        (Estimate(0.00042, np.nan, np.nan), "0.00042"),
+        (Estimate(np.nan, np.nan, np.nan), ""),
+    ],
+)
+def test_numbers_of_one_kind_have_the_same_digits(estimate, text):
+    assert estimate.text() == text

@@ -42,6 +42,7 @@ from percolab.model.forest import Forest
 
 LEVEL = 0.95
 TAILS = ((1 - LEVEL) / 2, (1 + LEVEL) / 2)
+LONGEST = 6  #: Decimals beyond which a number is written as a power of ten.
 LEAST_PARTS = 2  #: The least effective number of parts from which a spread can be estimated.
 
 
@@ -76,10 +77,19 @@ class Estimate:
         del values["p"]
         return {**values, "leaves_out_0": self.found}
 
-    def text(self, form: str = ".3g") -> str:
+    @property
+    def form(self) -> str:
+        """How the number is written: with three decimals, or with more if its interval is too narrow to be seen."""
+        half, size = (self.high - self.low) / 2, abs(self.value)
+        seen = max(half, size / 1000) if half > 0 else size / 10
+        digits = -int(np.floor(np.log10(seen))) if 0 < seen < np.inf else 0
+        return f"z.{max(3, digits)}f" if digits <= LONGEST else ".2e"
+
+    def text(self, form: str = "") -> str:
         """Return the number with its interval, if it has one. All estimates are written this way."""
         if np.isnan(self.value):
             return ""
+        form = form or self.form
         ends = "" if np.isnan(self.low) else f" ({self.low:{form}} to {self.high:{form}})"
         return f"{self.value:{form}}{ends}"
 

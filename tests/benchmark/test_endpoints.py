@@ -8,10 +8,10 @@ import pytest
 
 pytest.importorskip("torch")
 
-from percolab.benchmark import endpoints
+from percolab.benchmark import declaration, endpoints, task
 from percolab.benchmark.endpoints import AT_MATCHED, CAUSE, METHOD, QUESTION
 from percolab.benchmark.judgement import PLANTED
-from percolab.intervals import over_seeds
+from percolab.intervals import Estimate, over_seeds
 from percolab.study.estimates import combined, row, select
 from percolab.study.measured import Measured, Units
 
@@ -211,3 +211,43 @@ def test_a_method_with_one_draw_counts_in_the_correction_and_leaves_power_to_the
     assert np.isnan(endpoints.smallest_effect(planted, "b", {"a": 0.01, "b": one_draw}, 5))
     alone = endpoints.smallest_effect(planted, "a", {"a": 0.01}, 5)
     assert alone < endpoints.smallest_effect(planted, "a", {"a": 0.01, "b": one_draw, "c": one_draw}, 5) < 0.3
+
+
+def test_the_finding_says_what_every_endpoint_says_of_every_method():
+    documents, points = (declaration.settings(task(name), only=["kmeans"]) for name in ("documents", "superposed-2"))
+    said = {(METHOD, "topk"): "above 0", (METHOD, "batchtopk"): "below 0", (METHOD, "matryoshka"): "above 0"}
+    said |= {(QUESTION, "topk"): "not above 0", (QUESTION, "kmeans"): "undecided"}
+    text, look = declaration.finding(said, documents)
+    assert text == (
+        "Method: recovery minus that of k-means is above 0 for topk, matryoshka; below 0 for batchtopk. "
+        "Question: recovery minus that in networks trained on another hierarchy is not above 0 for topk; "
+        "not measured for batchtopk, matryoshka; undecided for kmeans. "
+        "Cause: share bridged along features minus that of k-means is not measured for topk, batchtopk, matryoshka."
+    )
+    assert look == "mixed"
+    assert "Cause" not in declaration.finding(said, points)[0]  # only documents have it
+    for verdict, colour in (("above 0", "good"), ("below 0", "bad"), ("undecided", "mixed"), ("not above 0", "mixed")):
+        everywhere = {(e, m): verdict for e in endpoints.ENDPOINTS for m in endpoints.CONFIRMATORY}
+        assert declaration.finding(everywhere, documents)[1] == colour
+    del everywhere[QUESTION, "kmeans"]
+    assert declaration.finding(dict.fromkeys(everywhere, "above 0"), documents)[1] == "mixed"  # one is missing
+
+
+def test_absorption_is_drawn_without_one_centre_and_at_the_scale_of_the_means():
+    def point(setting, at, value, half, method="kmeans"):
+        names = {"role": "trained", "method": method, "setting": setting, "at": at, "measure": "absorption_edge"}
+        return row(Estimate(value, value - half, value + half), part="curve", **names)
+
+    rows = [point("k=1", 1.0, -0.9, 0.6), point("k=4", 4.0, 0.02, 0.01), point("k=8", 8.0, 0.05, 3.0)]
+    rows += [point("", 4.0, 0.8, 0.1, "neurons"), point("k=8", 8.0, 0.08, 0.01, "topk")]
+    drawn = declaration.draw(
+        [*rows, row(over_seeds([0.5]), part="level", role="trained", method="topk", measure="f1")],
+        declaration.settings(task("documents"), only=["kmeans"]),
+    )
+    assert set(drawn) == {"recovery", "absorption"}
+    (axes,) = drawn["absorption"].figure.axes
+    low, high = axes.get_ylim()
+    assert -0.11 < low < 0 < 0.08 < high < 0.19  # not the long interval, nor k=1, nor methods that are not confirmatory
+    assert {text.get_text() for text in axes.texts} == {"kmeans", "topk"}
+    assert "cut off" in drawn["absorption"].caption
+    assert "kmeans-1" in drawn["absorption"].caption

@@ -94,6 +94,8 @@ def test_a_benchmark_has_its_table_and_its_controls(made):
     assert float(lines["kmeans-1"]["L0"]) == 1
     page = (output / "superposed-2" / "report.html").read_text()
     assert "undecided" in page
+    assert "k-means is not measured for topk, batchtopk, matryoshka. Question: " in page
+    assert "is not measured for topk, batchtopk, matryoshka; undecided for kmeans." in page
     assert "only 2 draws of the data" in page
 
 

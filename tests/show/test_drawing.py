@@ -266,3 +266,13 @@ def test_series_are_named_beside_their_dots_or_in_a_legend_never_in_both():
     assert not roomy.legends
     assert not [text for axes in crowded.axes for text in axes.texts]
     assert [text.get_text() for text in crowded.legends[0].texts] == ["trained", "untrained"]
+
+
+def test_a_picture_is_as_wide_as_its_names_need_so_that_its_text_is_large_on_a_phone():
+    def drawn(name):
+        return dot_rows.draw(Panel([name], {"trained": {name: Mark(0.5)}}, "x"))
+
+    short, long, longest = (drawn("n" * letters).get_figwidth() for letters in (8, 20, 200))
+    assert short < long < longest == dot_rows.WIDTH
+    smallest = 9.5 / 72 * 390 / short  # pixels of a tick's letters where the picture fills a phone
+    assert smallest > 11

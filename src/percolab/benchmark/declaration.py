@@ -1,6 +1,6 @@
 """Benchmark of feature methods.
 
-Does a method find what a network learned, and does it find more than k-means and than the data give away?
+Does a method find more than k-means, and what a network learned rather than what the data give away?
 
 Methods turn activations into features. They are fitted on some rows, their thresholds and their sparsity are chosen on
 others, and they are scored on others again: documents that nothing was fitted on, or held-out rows of points. Recovery
@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -50,7 +50,7 @@ from percolab.study.experiment import Details, Found, Results, Study, declared, 
 from percolab.study.material import cell_of, networks_cell
 from percolab.study.measured import OTHER, RAW, TRAINED, UNTRAINED, Columns, Measured
 from percolab.study.pictures import Picture, by_layer, by_number
-from percolab.study.report import section
+from percolab.study.report import LOOKS, section
 from percolab.study.settings import Settings
 from percolab.study.sources import folder
 from percolab.study.subject import n_factors
@@ -74,16 +74,26 @@ COLUMNS = (
     (TRAINED, "probe_5", "5-sparse probe"), (TRAINED, "probe_activations", "probe of activations"),
     (TRAINED, "tree_edges", "tree edges"), (TRAINED, "tree_ancestors", "tree ancestors"),
 )  # fmt: skip
-CONTROLS = (OTHER, UNTRAINED, RAW)
-WHERE = {TRAINED: "in networks trained on the hierarchy", OTHER: "in networks trained on another hierarchy",
-         UNTRAINED: "in untrained networks", RAW: "in the raw input"}  # fmt: skip
-MARKS = "Lines are 95% intervals; small marks are single draws of the data."
-MEASURED = {METHOD: "recovery of {}", QUESTION: "recovery of {}", CAUSE: "share bridged along features of {}"}
-#: What endpoints measure, and with what they compare it, in words.
-COMPARISONS = {
-    f"{TRAINED} - {PLAIN}": "{} minus that of k-means in the same networks",
-    OWN_OTHER: "{} in networks trained on the hierarchy, minus that in networks trained on another",
-    TRAINED_UNTRAINED: "{} in trained networks, minus that in untrained networks",
+WHERE = {TRAINED: "networks trained on the hierarchy", OTHER: "networks trained on another hierarchy",
+         UNTRAINED: "untrained networks", RAW: "the raw input"}  # fmt: skip
+CUT = "recall outside a lower concept minus inside it. Intervals far beyond the means are cut off."
+#: Pictures against L0: role, measure, its label, caption.
+CURVES = {
+    **{f"recovery-{role}": (role, "f1", "recovery", f"Recovery in {where}.") for role, where in WHERE.items()},
+    "absorption": (TRAINED, "absorption_edge", "recall outside\nminus inside",
+                   f"Absorption of concepts that have a feature with F1 of 0.5 or more: its {CUT}"),
+    "absorption-linear": (TRAINED, "absorption_linear", "recall outside\nminus inside",
+                          f"The same of a linear reading with the feature's recall: its {CUT}"),
+}  # fmt: skip
+LINES = "One line per method against L0; k-means with one centre, kmeans-1 in the table, is left out."
+BY_METHOD = (
+    "Recovery by method, the mean over concepts of the best F1. Lines are 95% intervals, small marks single draws."
+)
+#: What endpoints subtract, in words.
+CONTROLS = {
+    f"{TRAINED} - {PLAIN}": "that of k-means",
+    OWN_OTHER: "that in networks trained on another hierarchy",
+    TRAINED_UNTRAINED: "that in untrained networks",
 }
 #: Share of a GPU that a cell needs on a Ray cluster: scoring on the processor takes longer than fitting on the GPU.
 GPUS = 0.25
@@ -137,61 +147,58 @@ def networks(s: Settings[Options], results: Results) -> dict[str, Any]:
 # ---------------------------------------------------------------------- page
 
 
-def headline(rows: Sequence[Row], s: Settings[Options]) -> list[Line]:
+def headline(rows: Sequence[Row], s: Settings[Options]) -> Iterator[Line]:
     """Return the endpoints."""
-    return [
-        Line(_measured(test.endpoint, s).format(test.method), test.estimate, note=test.words, ruled=test.verdict)
-        for test in tested(rows)
-    ]
+    for test in tested(rows):
+        what = f"{_measured(test.endpoint, s)}, for {test.method}"
+        yield Line(what, test.estimate, note=test.words, ruled=test.verdict)
 
 
 def _measured(endpoint: str, s: Settings[Options]) -> str:
-    """Return the description of an endpoint's measure, with a placeholder for the method."""
+    """Return an endpoint, and what it measures."""
     contrast = ENDPOINTS[endpoint][0 if n_factors(s.recipe) > 1 else -1]  # the last one for a single hierarchy
-    return f"{COMPARISONS[contrast].format(MEASURED[endpoint])} (endpoint: {endpoint})"
+    what = "share bridged along features" if endpoint == CAUSE else "recovery"
+    return f"{endpoint}: {what} minus {CONTROLS[contrast]}"
+
+
+def finding(verdicts: Mapping[tuple[str, str], str], s: Settings[Options]) -> tuple[str, str]:
+    """Return what the verdicts by endpoint and method say, a sentence per endpoint, and their colour."""
+    sentences, looks = [], set()
+    for endpoint in ENDPOINTS if s.options.documents else (METHOD, QUESTION):
+        methods = CONFIRMATORY if endpoint == QUESTION else [name for name in CONFIRMATORY if name != PLAIN]
+        of = {method: verdicts.get((endpoint, method), "not measured") for method in methods}
+        said = [f"{one} for {', '.join(name for name in of if of[name] == one)}" for one in dict.fromkeys(of.values())]
+        sentences.append(f"{_measured(endpoint, s).capitalize()} is {'; '.join(said)}.")
+        looks |= {LOOKS.get(verdict, "mixed") for verdict in of.values()}
+    return " ".join(sentences), looks.pop() if len(looks) == 1 else "mixed"
 
 
 def draw(rows: Sequence[Row], s: Settings[Options]) -> dict[str, Picture]:
-    """Draw recovery by method and role; against L0, one line per method, for each role; and absorption against L0."""
-    drawn = {
-        "recovery": Picture(_by_method(rows, s), f"Recovery by method: mean over concepts of the best F1. {MARKS}")
-    }
-    for role in (TRAINED, *CONTROLS):
-        series = _series(rows, role, "f1")
-        if series:
-            figure = by_number(series, "at", f"{s.data[0]}: {role}", "L0, features that fire on a row", "recovery")
-            drawn[f"recovery-{role}"] = Picture(figure, f"Recovery against L0, {WHERE[role]}. One line per method.")
-    both = {f"{m}: {n}": _series(rows, TRAINED, f"absorption_{n}").get(m, []) for m in CONFIRMATORY
-            for n in ("edge", "linear")}  # fmt: skip
-    both = {name: points for name, points in both.items() if points}
-    if both:
-        title = f"{s.data[0]}: absorption"
-        figure = by_number(both, "at", title, "L0, features that fire on a row", "recall outside\nminus inside")
-        text = (
-            "Absorption against L0, where a concept has a feature with F1 of 0.5 or more: recall outside minus inside "
-            "a lower concept, of features (edge) and of a linear reading with the same recall (linear)."
-        )
-        drawn["absorption"] = Picture(figure, text)
+    """Draw recovery by method and role; and against L0, one line per method: recovery for each role, and absorption."""
+    drawn = {"recovery": Picture(_by_method(rows, s), BY_METHOD)}
+    for name, (role, measure, label, text) in CURVES.items():
+        if series := _series(rows, role, measure):
+            title = f"{s.data[0]}: {name.replace('-', ', ')}"
+            figure = by_number(series, "at", title, "L0, features that fire on a row", label, to_means=measure != "f1")
+            drawn[name] = Picture(figure, f"{text} {LINES}")
     return drawn
 
 
 def _by_method(rows: Sequence[Row], s: Settings[Options]) -> Any:
     """Draw one line of dots per method: each role of network, the raw input, and chance."""
-    levels = {"chance": select(rows, part="level", role=TRAINED, measure="chance")}
-    levels = {role: select(rows, part="level", role=role, measure="f1") for role in (TRAINED, *CONTROLS)} | levels
-    series = {
-        role: [replace(r, names={**r.names, "layer": r["method"]}) for r in of_role]
-        for role, of_role in levels.items()
-        if of_role
-    }
-    names = [row[0] for row in table(rows)[1] if any(r["layer"] == row[0] for r in series.get(TRAINED, ()))]
-    return by_layer(series, names, s.data[0], "recovery: mean best F1 of a concept", limits=(-0.05, 1.05))
+    series = {role: select(rows, part="level", role=role, measure="f1") for role in WHERE}
+    series["chance"] = select(rows, part="level", role=TRAINED, measure="chance")
+    names = [row[0] for row in table(rows)[1] if any(r["method"] == row[0] for r in series[TRAINED])]
+    how: dict[str, Any] = {"along": "method", "limits": (-0.05, 1.05)}
+    return by_layer(series, names, s.data[0], "recovery: mean best F1 of a concept", **how)
 
 
 def _series(rows: Sequence[Row], role: str, measure: str) -> dict[str, list[Row]]:
+    """Return a measure of each method by L0, without k-means with one centre; for absorption, confirmatory methods."""
     by_method: dict[str, list[Row]] = {}
     for point in select(rows, part="curve", role=role, measure=measure):
-        by_method.setdefault(point["method"], []).append(point)
+        if point["setting"] != "k=1" and (measure == "f1" or point["method"] in CONFIRMATORY):
+            by_method.setdefault(point["method"], []).append(point)
     return {method: sorted(each, key=lambda r: float(r["at"])) for method, each in by_method.items()}
 
 
@@ -243,8 +250,9 @@ def details(analyses: Sequence[Found], s: Settings[Options]) -> Details:
     head, body = table(rows)
     matched = [r for r in select(rows, part="endpoint", measure=AT_MATCHED) if r["method"] in CONFIRMATORY]
     sections = section(_all_methods, head, body) + (section(_at_equal_sparsity, matched) if matched else [])
-    values = {"table": {"head": head, "rows": body}, "endpoints": [test.to_dict() for test in tested(rows)]}
-    return Details(sections, values, {}, {})
+    tests = list(tested(rows))
+    values = {"table": {"head": head, "rows": body}, "endpoints": [test.to_dict() for test in tests]}
+    return Details(sections, values, {}, {}, finding({(t.endpoint, t.method): t.verdict for t in tests}, s))
 
 
 EXPERIMENT = declared(

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -217,10 +217,9 @@ def readers(rows: Sequence[Row], s: Settings[Options]) -> Any:
     """
     first, bounded = layers_read(s)[0], [name for name in map(_short, _readers(s)) if name != "separation"]
     levels = [r for r in select(rows, part="level") if r["layer"] in (first, r["role"]) and r["reader"] in bounded]
-    by_reader = [replace(r, names={**r.names, "layer": r["reader"]}) for r in levels]
-    series = {role: select(by_reader, role=role) for role in ROLES}
+    series = {role: select(levels, role=role) for role in ROLES}
     unit = "R² of beliefs (median),\nF1 of features (mean)"
-    return by_layer(series, bounded, f"{s.data[0]}: {label(first)}", unit, zero=0.0) if bounded else None
+    return by_layer(series, bounded, f"{s.data[0]}: {label(first)}", unit, along="reader") if bounded else None
 
 
 def beliefs(rows: Sequence[Row], s: Settings[Options]) -> Any:

@@ -265,7 +265,6 @@ def layers(rows: Sequence[Row], s: Settings[Options]) -> Any:
     end, measures = s.options.keep[-1], (*MEASURES, *(f"best F1, {method}" for method in METHODS))
     series = {m: select(rows, part="all", measure=m, epoch=end) for m in measures}
     series["separation, null"] = select(rows, part="null", measure="separation", epoch=end)
-    series = {name: estimates for name, estimates in series.items() if estimates}
     return by_layer(series, _measured_layers(rows), f"{s.data[0]}: relevance by layer", RATIO)
 
 

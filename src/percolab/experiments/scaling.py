@@ -349,8 +349,7 @@ def _by_axis(estimates: Sequence[Row], s: Settings[Options], axis: str, series: 
     """Draw errors against rows or parameters, both logarithmic."""
     least = min(r.estimate.value for r in select(estimates, part="error")) / 100
     fitted = [r for r in select(estimates, part="training error", axis=axis) if r.estimate.value >= least]
-    on_training = {f"{d}, network on its training rows": select(fitted, data=d) for d in s.data}
-    series |= {name: drawn for name, drawn in on_training.items() if drawn}
+    series |= {f"{d}, network on its training rows": select(fitted, data=d) for d in s.data}
     if not any(series.values()):
         return None
     how: dict[str, Any] = {"zero": None, "log_y": True}

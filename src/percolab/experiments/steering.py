@@ -377,7 +377,6 @@ def _by_layer(
     }
     if not series["relevant"]:
         return None
-    series = {name: estimates for name, estimates in series.items() if estimates}
     return by_layer(series, layers_of(along), f"{s.data[0]}: {title}", unit)
 
 

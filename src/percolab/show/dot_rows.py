@@ -16,10 +16,10 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-WIDTH = 6.4
+WIDTH, ROOM = 6.4, 3.8  #: Inches: the widest figure, and a figure without the names of rows, for large text on phones.
 ROOMY = 16  #: Up to this many dots in a panel, series are named beside their dots; beyond, a legend names them.
 APART, CLOSE = 0.2, 0.14  #: Inches between the dots of a row, with and without the names of series beside them.
-LETTERS = 12  #: Letters of a legend per inch.
+LETTERS = 12  #: Letters of names and of a legend per inch.
 SHARE = 0.8  #: Share of a row's height that its dots take.
 
 
@@ -58,8 +58,12 @@ class Panel:
         return 0.65 + 0.3 * bool(self.title) + 0.18 * self.xlabel.count("\n") + len(self.rows) * row
 
 
-def draw(*panels: Panel, width: float = WIDTH) -> Figure:
-    """Return a figure of panels below each other; if one has no room for the names of series, a legend is added."""
+def draw(*panels: Panel, width: float = 0.0) -> Figure:
+    """Return a figure of panels below each other; if one has no room for the names of series, a legend is added.
+
+    Without a `width` the figure is as wide as the names of its rows need.
+    """
+    width = width or min(WIDTH, ROOM + max(len(row) for panel in panels for row in panel.rows) / LETTERS)
     with style.sheet():
         is_roomy = all(panel.is_roomy for panel in panels)
         names = list(dict.fromkeys(name for panel in panels for name in panel.series))

@@ -95,6 +95,13 @@ class Line:
         """The verdict in the words of this line."""
         return dict(zip(VERDICTS, self.answers, strict=True)).get(self.verdict, self.verdict)
 
+    @property
+    def beside(self) -> str:
+        """The control, the note, or else the null value, as text."""
+        if self.control:
+            return f"{self.control_words}: {self.control.estimate.text()}"
+        return self.note or f"{self.nothing:g} if there is nothing"
+
     def to_dict(self) -> dict[str, Any]:
         """Return the line as plain values."""
         return {

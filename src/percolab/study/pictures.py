@@ -28,8 +28,9 @@ PNG_DPI = 160
 MARKERS = "osD^vPX*"
 #: Largest factor by which series on a logarithmic axis are moved apart, so that intervals do not hide each other.
 DODGE = 1.2
-#: Spacing of names at the ends of lines: points from one line of text to the next, and letters per line.
-NAME_HEIGHT, NAME_LETTERS = 13, 24
+#: Spacing of names at the ends of lines: points from one line of text to the next, letters per line and per inch.
+NAME_HEIGHT, NAME_LETTERS, LETTERS = 13, 24, 10
+ROOM = 3.7  #: Inches of a picture without the names of its lines: no more, so that its text is large on a phone.
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,19 +75,20 @@ def by_layer(
     title: str,
     xlabel: str,
     *,
+    along: str = "layer",
     zero: float | None = 0.0,
     log: bool = False,
     limits: tuple[float, float] | None = None,
 ) -> Figure:
-    """Draw estimates by layer, or by any other quantity that rows call ``layer``, as series of dots with intervals.
+    """Draw estimates by layer, or `along` any other name of rows, as series of dots with intervals.
 
     `names` are the layers in order; `zero` is where a line marks the null value; `limits` are the ends of the axis.
+    Empty series are left out.
     """
     marks = {
-        name: {
-            label(r["layer"]): Mark(r.estimate.value, r.estimate.low, r.estimate.high, list(r.by_draw)) for r in rows
-        }
+        name: {label(r[along]): Mark(r.estimate.value, r.estimate.low, r.estimate.high, r.by_draw) for r in rows}
         for name, rows in series.items()
+        if rows
     }
     panel = Panel([label(name) for name in names], marks, xlabel.replace("\n", " "), title, zero, log, limits)
     return dot_rows.draw(panel)
@@ -103,14 +105,18 @@ def by_number(
     log_y: bool = False,
     symmetric_from: float | None = None,
     ticks: bool = False,
+    to_means: bool = False,
 ) -> Figure:
     """Draw estimates against a number, such as the epoch or the size, one line per series, with intervals.
 
     `symmetric_from` makes the axis linear up to that number and logarithmic above it, so that epoch 0 has a place;
-    `ticks` puts a mark at each number.
+    `ticks` puts a mark at each number; `to_means` ends the vertical axis, on each side, at most as far beyond the
+    numbers as they and 0 lie apart, so that no interval flattens all lines; longer intervals are cut off.
     """
+    series = {name: rows for name, rows in series.items() if rows}
     with style.sheet():
-        figure = style.new_figure(6.6, 3.9 + 0.15 * max(0, len(series) - 8))
+        names = min(NAME_LETTERS, max(map(len, series))) if len(series) > 1 else 0
+        figure = style.new_figure(ROOM + names / LETTERS, 3.9 + 0.15 * max(0, len(series) - 8))
         axes = figure.subplots()
         colours = style.series_colours(list(series))
         for k, (name, rows) in enumerate(series.items()):
@@ -122,11 +128,15 @@ def by_number(
         if symmetric_from is not None:
             axes.set_xscale("symlog", linthresh=symmetric_from)
             axes.set_xlim(left=-0.15 * symmetric_from, right=DODGE * axes.get_xlim()[1])
-        elif any(series.values()):
+        elif series:
             axes.set_xscale("log")
             style.plain_numbers(axes.xaxis)
         if log_y:
             axes.set_yscale("log")
+        if to_means:
+            means = [0.0, *(r.estimate.value for rows in series.values() for r in rows)]
+            margin, (low, high) = max(0.1, np.ptp(means)), axes.get_ylim()
+            axes.set_ylim(max(low, min(means) - margin), min(high, max(means) + margin))
         if ticks:
             marks = sorted({float(r[x]) for rows in series.values() for r in rows})
             axes.set_xticks(marks, [f"{mark:g}" for mark in marks])
@@ -142,11 +152,8 @@ def by_number(
 
 def _marks(axes: Axes, x: Sequence[float], rows: Sequence[Row], marker: str, name: str, colour: str) -> None:
     """Draw numbers with their intervals, and one dot per draw where there are several draws of the data."""
-    value = [r.estimate.value for r in rows]
-    spread = [
-        [max(0.0, e.value - e.low) if e.low == e.low else 0.0 for e in (r.estimate for r in rows)],
-        [max(0.0, e.high - e.value) if e.high == e.high else 0.0 for e in (r.estimate for r in rows)],
-    ]
+    value, low, high = np.array([(r.estimate.value, r.estimate.low, r.estimate.high) for r in rows]).T
+    spread = np.fmax(0.0, [value - low, high - value])  # without an interval, 0
     axes.errorbar(
         x, value, yerr=spread, fmt=f"-{marker}", color=colour, markersize=5, elinewidth=1.1, capsize=2, label=name
     )
@@ -158,14 +165,11 @@ def _name_lines(axes: Axes) -> None:
     """Write the name of each line at its right end, in its colour; names that would touch are moved apart."""
     from matplotlib.container import ErrorbarContainer
 
-    boxes = [box for box in axes.containers if isinstance(box, ErrorbarContainer)]
-    to_axes = axes.transData + axes.transAxes.inverted()
-    ends = []
-    for box in boxes:
-        line, name = box.lines[0], textwrap.fill(str(box.get_label()), NAME_LETTERS)
-        points = np.asarray(line.get_xydata())
-        if len(points):
-            ends.append((float(to_axes.transform(points[-1])[1]), line, name))
+    to_axes, ends = axes.transData + axes.transAxes.inverted(), []
+    for box in axes.containers:
+        if isinstance(box, ErrorbarContainer):
+            line, name = box.lines[0], textwrap.fill(str(box.get_label()), NAME_LETTERS)
+            ends.append((float(to_axes.transform(np.asarray(line.get_xydata())[-1])[1]), line, name))
     ends.sort(key=lambda end: end[0])
     tall = [1 + name.count("\n") for _, _, name in ends]
     line_height = min(NAME_HEIGHT * 100 / 72 / axes.get_window_extent().height, 1.0 / max(1, sum(tall)))

@@ -33,8 +33,7 @@ TWO_SEEDS = (
     "With two networks for each target it can be twice as many: how far networks differ is then told from one "
     "difference, which makes intervals wide, and too narrow where the two happen to agree. Five are better."
 )
-LOOKS = {"found": "good", "not found": "mixed", "found, with the other sign": "bad", "not measured": "mixed"}
-LOOKS |= {"above 0": "good", "below 0": "bad"}
+LOOKS = {"found": "good", "found, with the other sign": "bad", "above 0": "good", "below 0": "bad"}
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,18 +57,18 @@ class Report:
 
     words: Words
     results: Mapping[str, Any]  #: all numbers, as in results.json
-    networks: Mapping[str, Any]  #: number of networks, and their scores
     rows: Sequence[Row]
     headline: Sequence[Line]
     images: Mapping[str, tuple[bytes, str]]  #: PNGs and captions by name, the one that answers the question first
     sections: Sequence[str] = ()  #: HTML of the experiment's own tables
+    finding: tuple[str, str] | None = None  #: the experiment's own answer and its colour, else the first line's
 
 
 def make(report: Report) -> bytes:
     """Return the page: verdict, one picture, table; the method is folded, and other figures and the making follow."""
     text, results = report.words, report.results
     first, *others = [pages.image(png, caption, wide=True) for png, caption in report.images.values()] or [""]
-    lead = [_lead(results, report.networks), *([] if results["scale"] == "paper" else [REDUCED])]
+    lead = [_lead(results), *([] if results["scale"] == "paper" else [REDUCED])]
     body = [
         first,
         *_table(report.headline),
@@ -79,7 +78,7 @@ def make(report: Report) -> bytes:
         pages.heading("How it was made"),
         *_making(report),
     ]
-    verdict, look = _finding(report.headline)
+    verdict, look = report.finding or _finding(report.headline)
     verdict = f"{text.question} {verdict}".strip()
     title = f"{text.title}, {results['scale']} scale"
     return pages.page(title, " ".join(lead), body, verdict=verdict, look=look, banner=unfinished(results["missing"]))
@@ -113,18 +112,7 @@ def _finding(lines: Sequence[Line]) -> tuple[str, str]:
 def _table(lines: Sequence[Line]) -> Iterable[str]:
     if not lines:
         return
-    rows = [
-        (
-            line.what,
-            line.row.estimate.text(),
-            f"{line.control_words}: {line.control.estimate.text()}"
-            if line.control
-            else line.note or f"{line.nothing:g} if there is nothing",
-            behind(line.row),
-            line.answer,
-        )
-        for line in lines
-    ]
+    rows = [(line.what, line.row.estimate.text(), line.beside, behind(line.row), line.answer) for line in lines]
     head = ("measured", "estimate and 95% interval", "control or test", "over", "verdict")
     yield pages.table(rows, head, [LOOKS.get(line.verdict, "mixed") for line in lines], stack=True)
     draws = max(len(line.row.by_draw) for line in lines)
@@ -138,7 +126,7 @@ def behind(row: Row) -> str:
     draws, networks = len(row.by_draw), row.estimate.seeds
     few = [f"only {counted(networks, 'network')}"] if 0 < networks < ENOUGH else []
     if draws >= ENOUGH:
-        values = ", ".join(f"{value:.3g}" for value in row.by_draw)
+        values = ", ".join(f"{value:{row.estimate.form}}" for value in row.by_draw)
         return "; ".join([f"{row.over}: {values}", *few])
     return "; ".join([row.over, *few, f"only {counted(max(1, draws), 'draw')} of the data"])
 
@@ -150,9 +138,9 @@ def _by_chance(lines: Sequence[Line]) -> str:
     return f"{text} {TWO_SEEDS}" if any(line.row.estimate.seeds == 2 for line in lines) else text
 
 
-def _lead(results: Mapping[str, Any], scores: Mapping[str, Any]) -> str:
+def _lead(results: Mapping[str, Any]) -> str:
     """Return what was trained, on which data, and how long it took."""
-    chosen = results["settings"]
+    chosen, scores = results["settings"], results["training"]
     lead = f"{counted(scores.get('networks', 0), 'network')} on {' and '.join(chosen['data'])} data"
     known = [score["r2"] for score in scores.get("test", ()) if score.get("r2") == score.get("r2")]
     if known:
@@ -188,12 +176,6 @@ def _making(report: Report) -> Iterable[str]:
 
 def _estimates(rows: Sequence[Row]) -> str:
     names = list(dict.fromkeys(name for row in rows for name in row.names if name != "at"))
-    cells = [
-        (
-            *(label(r[n]) if n == "layer" and n in r.names else str(r.names.get(n, "")) for n in names),
-            r.estimate.text(),
-            str(r.estimate.units),
-        )
-        for r in rows
-    ]
+    named = [[label(r[n]) if n == "layer" and n in r.names else str(r.names.get(n, "")) for n in names] for r in rows]
+    cells = [(*texts, r.estimate.text(), str(r.estimate.units)) for texts, r in zip(named, rows, strict=True)]
     return pages.table(cells, (*names, "estimate and interval", "units"), numbers=[len(names) + 1])
