@@ -11,7 +11,19 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from make_tables import CONFIRMATORY, HIDDEN, LAYERS, SAES, STREAM, TASKS, estimate_of, level_of, lines, read
+from make_tables import (
+    CONFIRMATORY,
+    DOCUMENT_ROLES,
+    HIDDEN,
+    LAYERS,
+    SAES,
+    STREAM,
+    TASKS,
+    estimate_of,
+    level_of,
+    lines,
+    read,
+)
 from matplotlib.figure import Figure
 
 from percolab.intervals import Estimate
@@ -22,6 +34,8 @@ from percolab.study.pictures import by_number
 
 HERE = Path(__file__).parent
 DPI = 150
+PHONE = 5.0
+"""Width in inches of the picture that opens the README and its page: its text is readable on a phone."""
 CARD = 4.2
 """Width in inches of a picture on a card of the first page."""
 ROLES = {"trained": "recovery", "untrained": "untrained", "raw input": "raw"}
@@ -34,7 +48,8 @@ def main() -> None:
     folder = HERE / "pictures"
     folder.mkdir(exist_ok=True)
     for name, panels in PICTURES.items():
-        (folder / f"{name}.png").write_bytes(style.as_png(dot_rows.draw(*panels()), DPI))
+        width = PHONE if name == "documents" else dot_rows.WIDTH
+        (folder / f"{name}.png").write_bytes(style.as_png(dot_rows.draw(*panels(), width=width), DPI))
     for name, figure in CURVES.items():
         (folder / f"{name}.png").write_bytes(style.as_png(figure(), DPI))
     for name, panel in CARDS.items():
@@ -177,30 +192,25 @@ def patching(*, short: bool = False) -> Panel:
     return Panel([names[name] for name in kept], series, "share of the way to the exact answer")
 
 
-def documents(file: str, *, short: bool = False) -> Panel:
-    """Return what each reader finds in documents: own lexicon, other lexicon, untrained networks, raw input."""
+def documents(file: str) -> list[Panel]:
+    """Return what the probe of beliefs and what feature methods find in documents, by role of network."""
+    features = {"topk": "TopK", "kmeans": "k-means", "neurons": "neurons"}
+    return [
+        found_in_documents(file, {"beliefs": "linear probe"}, "exact beliefs: median R² (1: perfect)"),
+        found_in_documents(file, features, "contexts: mean best F1 (1: perfect)"),
+    ]
+
+
+def found_in_documents(file: str, readers: Mapping[str, str], xlabel: str) -> Panel:
+    """Return what readers find: own lexicon, other lexicon, untrained networks, raw input, chance."""
     found = read(f"documents/{file}.json")
     first = found["settings"]["options"]["layers"][0]
     levels = [row for row in found["estimates"] if row["part"] == "level" and row["layer"] in (first, row["role"])]
-    words = {
-        "beliefs": "exact beliefs,\nlinear probe (R²)",
-        "kmeans": "contexts,\nk-means (F1)",
-        "neurons": "contexts,\nneurons (F1)",
-    }
-    names = {
-        "trained": "own lexicon",
-        "other": "other lexicon",
-        "untrained": "untrained",
-        "raw": "raw input",
-        "permuted": "chance",
-    }
-    if short:
-        words = {"beliefs": words["beliefs"]}
     series = {
-        name: {words[row["reader"]]: mark(row) for row in levels if row["role"] == role and row["reader"] in words}
-        for role, name in names.items()
+        name: {readers[row["reader"]]: mark(row) for row in levels if row["role"] == role and row["reader"] in readers}
+        for role, name in DOCUMENT_ROLES.items()
     }
-    return Panel(list(words.values()), series, "how well it is found (1: perfectly)", limits=(-0.1, 1))
+    return Panel(list(readers.values()), series, xlabel, limits=(-0.1, 1))
 
 
 def dictionaries(task: str, methods: Sequence[str] = CONFIRMATORY) -> Panel:
@@ -229,7 +239,7 @@ CURVES = {
 }
 PICTURES = {
     "dictionaries": lambda: [dictionaries("documents")],
-    "documents": lambda: [documents("full")],
+    "documents": lambda: documents("full"),
     "probes": lambda: [probes("one-cluster")],
     "probes-many": lambda: [probes("multi-cluster")],
     "recovery": lambda: [recovery("paper-one-cluster")],
@@ -243,7 +253,7 @@ PICTURES = {
     "patching": lambda: [patching()],
 }
 CARDS = {
-    "documents": lambda: documents("full", short=True),
+    "documents": lambda: documents("full")[0],
     "probes": lambda: last_probe("one-cluster"),
     "dictionaries": lambda: dictionaries("documents", FEW),
     "swap": lambda: swap(STREAM[-1:]),

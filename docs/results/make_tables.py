@@ -2,8 +2,8 @@
 
     python docs/results/make_tables.py [--check]
 
-The commands on each page make the JSON files; this program computes nothing. With --check it writes nothing, and says
-which page is not up to date.
+The commands on each page make the JSON files; this program computes nothing but the difference of two readers. With
+--check it writes nothing, and says which page is not up to date.
 """
 
 from __future__ import annotations
@@ -15,6 +15,8 @@ from collections.abc import Callable, Sequence
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
+
+from percolab.intervals import over_seeds
 
 HERE = Path(__file__).parent
 LAYERS = {
@@ -274,22 +276,39 @@ def features(task: str, columns: dict[str, str], methods: Sequence[str] | None =
 
 
 def documents(file: str) -> str:
-    """Return the contrasts of every reader after the second block."""
-    found = read(f"documents/{file}.json")
-    layer = found["settings"]["options"]["layers"][0]
-    names = {
-        "beliefs": "beliefs, R²",
-        "kmeans": "k-means, F1",
-        "neurons": "neurons, F1",
-        "separation": "separation, log ratio",
+    """Return the contrasts of every reader after the second block, and those of TopK minus those of k-means."""
+    readers = READERS | {"separation": "separation, log ratio"}
+    return _documents(file, readers, {name: {"contrast": name} for name in CONTRASTS}, "contrast")
+
+
+def documents_levels(file: str) -> str:
+    """Return what every reader finds after the second block, by role, and TopK minus k-means."""
+    roles = {words: {"role": role} for role, words in DOCUMENT_ROLES.items()}
+    return _documents(file, READERS, roles, "level")
+
+
+def _documents(file: str, readers: dict[str, str], columns: dict[str, dict[str, str]], part: str) -> str:
+    """Return one row per reader that was run, and the row TopK minus k-means if both were."""
+    first = read(f"documents/{file}.json")["settings"]["options"]["layers"][0]
+    rows = [row for row in read(f"documents/{file}.json")["estimates"] if row["part"] == part]
+    rows = [row for row in rows if row["layer"] in (first, row.get("role"))]  # the raw input is a layer of its own
+    by = {
+        reader: [
+            next(row for row in rows if row["reader"] == reader and wanted.items() <= row.items())
+            for wanted in columns.values()
+        ]
+        for reader in {row["reader"] for row in rows}
     }
-    contrasts = ("own - other", "trained - untrained", "trained - raw")
-    rows = []
-    for reader, words in names.items():
-        own = [row for row in found["estimates"] if row.get("reader") == reader and row.get("layer") == layer]
-        by = {row["contrast"]: row for row in own if row["part"] == "contrast"}
-        rows.append([words, *(interval(by[contrast], 2) for contrast in contrasts)])
-    return table(["", *contrasts], rows)
+    cells = [[words, *(interval(row, 2) for row in by[reader])] for reader, words in readers.items() if reader in by]
+    if {"topk", "kmeans"} <= by.keys():
+        pairs = zip(by["topk"], by["kmeans"], strict=True)
+        cells.append(["TopK minus k-means, F1", *(interval(minus(*pair)) for pair in pairs)])
+    return table(["", *columns], cells)
+
+
+def minus(first: dict[str, Any], second: dict[str, Any]) -> dict[str, Any]:
+    """Return the difference of two estimates from the same networks, with Student's interval over draws."""
+    return over_seeds([a - b for a, b in zip(first["by_draw"], second["by_draw"], strict=True)]).to_dict()
 
 
 def in_short() -> str:
@@ -396,6 +415,20 @@ def dictionaries(task: str) -> str:
 
 
 CONFIRMATORY = ("topk", "batchtopk", "matryoshka", "kmeans")
+READERS = {
+    "beliefs": "beliefs, R²",
+    "topk": "TopK, F1",
+    "kmeans": "k-means, F1",
+    "neurons": "neurons, F1",
+}
+CONTRASTS = ("own - other", "trained - untrained", "trained - raw")
+DOCUMENT_ROLES = {
+    "trained": "own lexicon",
+    "other": "other lexicon",
+    "untrained": "untrained",
+    "raw": "raw input",
+    "permuted": "chance",
+}
 SHOWN = (
     ("recovery", "untrained", "random norms", "other", "raw input", "chance", "trained - raw", "own - other"),
     ("at L0 32", "L0", "dead", "threshold 0", "bridged by patches", "bridged at random"),
@@ -457,7 +490,10 @@ PAGES: dict[str, dict[str, Callable[[], str]]] = {
         for task in ("documents", "documents-small", "superposed-2-small")
         for kind, make in (("methods", benchmark_methods), ("endpoints", benchmark_endpoints))
     },
-    "documents.md": {f"documents, {file}": partial(documents, file) for file in ("full", "small")},
+    "documents.md": {
+        "documents, full, levels": partial(documents_levels, "full"),
+        **{f"documents, {file}": partial(documents, file) for file in ("full", "small")},
+    },
     "paper.md": {"table 1": table_one},
     "represent.md": {"relevance": lambda: relevance(short=True)},
     "features.md": {"in short": in_short, "dictionaries": lambda: dictionaries("documents")},
