@@ -286,7 +286,7 @@ class Dataset(SampleSet):
         point_z
             The new value of each point, by its row.
         """
-        edit = Do(z or {}, point_z or {})
+        edit = Do(z, point_z)
         edit.check(self.forest.n_points, self.forest.n_latents)
         if not self.target.is_rule:
             raise ValueError(f"target must be made by a rule to follow new values, got {self.target.kind!r}")
