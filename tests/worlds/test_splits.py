@@ -211,7 +211,18 @@ def test_bad_input(one, options, message):
 
 
 @pytest.mark.parametrize(
-    "call", [pl.split_rows, pl.truth, pl.show.draw, lambda wrong: pl.compare(wrong, {"raw": None})]
+    "call",
+    [
+        pl.split_rows,
+        pl.truth,
+        pl.show.draw,
+        pl.show.explore,
+        pl.exports.to_torch,
+        lambda wrong: pl.exports.to_npz(wrong, "never"),
+        lambda wrong: pl.exports.to_hdf5(wrong, "never"),
+        lambda wrong: pl.compare(wrong, {"raw": None}),
+        lambda wrong: pl.nn.linear_probe(wrong, np.ones((3, 2)), depth=1),
+    ],
 )
 def test_what_is_no_dataset_is_named(one, call):
     for wrong, name in (("one.zarr", "str"), (one.X, "ndarray")):

@@ -19,7 +19,7 @@ from percolab.ground.validation import check_integer, check_number, check_seed
 from percolab.show.explorer import data, page, passages, shown_features
 from percolab.show.explorer.packing import pack
 from percolab.show.explorer.serve import LOOPBACK, Server
-from percolab.worlds.superposed import AnyDataset
+from percolab.worlds.superposed import AnyDataset, check_samples
 
 MOST_POINTS = 100_000  #: Points that are drawn by default.
 MIN_SIZE = 20
@@ -149,6 +149,7 @@ def explore(
 
 
 def _subject(dataset: AnyDataset, prediction: Any, name: str, n_points: int, min_size: int, seed: int) -> data.Subject:
+    check_samples(dataset)
     if len(dataset) < 1:
         raise ValueError("dataset must have at least 1 point, got 0")
     if prediction is not None and not callable(prediction):
