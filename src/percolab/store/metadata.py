@@ -65,9 +65,8 @@ def check_complete(said: Mapping[str, Any], location: Location) -> None:
     if said.get("format") != FORMAT:
         raise StoreError(f"{location} has format {shown(said.get('format'))}; this version of percolab reads {FORMAT}")
     if not isinstance(said.get("provenance"), dict):
-        raise StoreError(
-            f"{location} is damaged: its provenance must be a JSON object, got {shown(said.get('provenance'))}"
-        )
+        got = shown(said.get("provenance"))
+        raise StoreError(f"{location} is damaged: its provenance must be a JSON object, got {got}")
 
 
 # ---------------------------------------------------------------------- arrays
