@@ -110,9 +110,14 @@ def test_a_missing_extra_is_named():
     get, _ = surface("percolab.some", ["thing"], {"thing": "percolab.nowhere"}, extra="nn")
     with pytest.raises(ModuleNotFoundError, match=r"percolab\.nowhere"):  # a fault of percolab's own
         get("thing")
-    code = "import sys; sys.modules['torch'] = None; import percolab as pl; pl.nn.ResidualMLP"
-    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert run.stderr.splitlines()[-1] == "ImportError: percolab.nn needs torch: pip install 'percolab[nn]'"
+    for name, said in (
+        ("nn.ResidualMLP", "percolab.nn needs torch: pip install 'percolab[nn]'"),
+        ("compare", "percolab.study needs torch: pip install 'percolab[nn]'"),
+        ("features.TopK(2, k=1).fit([[1.0]])", "this method needs SAELens: pip install 'percolab[sae]'"),
+    ):
+        code = f"import sys; sys.modules['torch'] = None; import percolab as pl; pl.{name}"
+        run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+        assert run.stderr.splitlines()[-1] == f"ImportError: {said}"
 
 
 def test_public_names_of_classes_are_unique():

@@ -29,10 +29,10 @@ from percolab.store.schema import StoreError as StoreError
 from percolab.store.shards import StoreReport as StoreReport
 from percolab.store.shards import generate_store as generate_store
 from percolab.store.stored_array import StoredArray as StoredArray
-from percolab.study.comparison import Comparison as Comparison
-from percolab.study.comparison import compare as compare
-from percolab.study.crosscoder import Difference as Difference
-from percolab.study.crosscoder import diff as diff
+from percolab.study import Comparison as Comparison
+from percolab.study import Difference as Difference
+from percolab.study import compare as compare
+from percolab.study import diff as diff
 from percolab.worlds.generation import PRESETS as PRESETS
 from percolab.worlds.generation import generate as generate
 from percolab.worlds.generation import make_percolation as make_percolation

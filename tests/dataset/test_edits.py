@@ -375,6 +375,7 @@ def test_a_filter_drops_the_edits_of_what_it_removes():
         (lambda ds: ds.do(point_z={400: 1}), "row must be below 400, got 400"),
         (lambda ds: ds.do(), "z or point_z must name at least one node, got none"),
         (lambda ds: ds.do(z=3), "z must map nodes to values, got 3"),
+        (lambda ds: ds.do(z=np.zeros(2)), "z must map nodes to values, got array([0., 0.])"),
         (lambda ds: ds.move(399, by=1), "latent must be below 399, got 399"),
         (lambda ds: ds.move(-1, by=1), "latent must be at least 0, got -1"),
         (lambda ds: ds.move(1.5, by=1), "latent must be an integer, got 1.5"),

@@ -318,6 +318,12 @@ def test_clusters_of_at_most_a_size():
         ds.filter(50, max_cluster_size=5)
 
 
+DERIVED = (
+    "cluster_size", "latent_start", "latent_size", "latent_depth", "latent_parent", "latent_cluster", "latent_children",
+    "point_depth", "point_parent", "point_cluster", "parting", "figure_of_merit", "release_order",
+)  # fmt: skip
+
+
 def test_arrays_that_a_recipe_makes_are_read_only(tmp_path):
     ds = pl.generate(pl.Recipe(300, 3, seeds=5))
     ds.save(tmp_path / "ds.zarr")
@@ -327,6 +333,8 @@ def test_arrays_that_a_recipe_makes_are_read_only(tmp_path):
         names = ("X", "y", "rows") if isinstance(made, pl.Superposed) else ("X", "y", "latent_z", "point_z")
         forests = [each.forest for each in getattr(made, "factors", [made])]
         structure = [getattr(forest, field.name) for forest in forests for field in dataclasses.fields(forest)]
+        # Columns that a forest computes are shared as well: with other sizes, `score` would find other concepts.
+        structure += [getattr(forest, name) for forest in forests for name in DERIVED]
         for column in (*(getattr(made, name) for name in names), *(column for column in structure if column.size)):
             with pytest.raises((ValueError, TypeError), match=r"read-only|does not support item assignment"):
                 column[0] = 0  # that of a store has no assignment at all

@@ -602,6 +602,7 @@ def test_progress_may_be_a_bar(cluster, capsys):
 OK = np.ones((30, 2))
 SIGNED = "; features.Neurons makes codes of signed activations"
 HERE = np.arange(60).reshape(30, 2)
+LABELS = "; labels of k groups become codes by np.eye(k)[labels]"
 VECTORS, ACTIVATIONS = np.ones((2, 4)), np.ones((30, 4))
 BAD = [
     (
@@ -614,7 +615,7 @@ BAD = [
         {"codes": scipy.sparse.csr_array(([-2.0], ([4], [1])), shape=(30, 2))},
         f"codes must be finite and not negative, got -2.0 in row 4 of feature 1{SIGNED}",
     ),
-    ({"codes": np.ones(30)}, "codes must have shape (rows, features), at least 1 of each, got (30,)"),
+    ({"codes": np.ones(30)}, f"codes must have shape (rows, features), at least 1 of each, got (30,){LABELS}"),
     ({"codes": OK[:, :0]}, "codes must have shape (rows, features), at least 1 of each, got (30, 0)"),
     ({"codes": np.full((30, 2), "a")}, "codes must be numbers, got <U1"),
     ({"codes": np.ones((30, 2), complex)}, "codes must be numbers, got complex128"),

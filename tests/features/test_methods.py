@@ -347,6 +347,11 @@ def test_unknown_methods_are_one_line(name, message):
         register.find_method(name)
 
 
+def test_a_dataset_in_place_of_its_x_is_named():
+    with pytest.raises(ValueError, match=r"^activations must be numbers of shape \(rows, d\), got Dataset of object"):
+        KMeans(2).fit(pl.generate(n_points=20, dim=3, seed=0))
+
+
 @pytest.mark.parametrize("method", [KMeans(8), PCA(3), ICA(3), Neurons()], ids=lambda method: type(method).__name__)
 def test_tensors_with_gradients_are_taken(method, X):
     torch = pytest.importorskip("torch")

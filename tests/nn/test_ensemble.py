@@ -241,6 +241,10 @@ def test_bad_members(dataset):
         train(dataset, TINY, model=lambda seed: seed, device="cpu")
     with pytest.raises(ValueError, match=r"seeds must be left out where there is a configuration for each network"):
         train(dataset, [TINY], seeds=[1], device="cpu")
+    with pytest.raises(ValueError, match=r"seeds must be a list, with one for each network, got 3: write range\(3\)"):
+        train(dataset, TINY, seeds=3, device="cpu")
+    with pytest.raises(ValueError, match=r"config must be a TrainConfig, or a CorpusTrainConfig, got a dict"):
+        train(dataset, {"epochs": 2}, seeds=[1], device="cpu")
     with pytest.raises(ValueError, match=r"config must be a TrainConfig for a dataset, got a CorpusTrainConfig"):
         train(dataset, CorpusTrainConfig(), device="cpu")
     with pytest.raises(ValueError, match=r"compiled must be left out for a dataset, .*, got True"):

@@ -323,6 +323,10 @@ def test_activations_that_do_not_fit(dataset):
         probes(dataset, {"a": bad}, CONFIG, raw=False, device="cpu")
     with pytest.raises(ValueError, match=r"model must take points of dimension 6, got one of 7"):
         activations(ResidualMLP(7, 4, 1), dataset.X, device="cpu")
+    with pytest.raises(ValueError, match=r"activations must be arrays by name, as {'mine': A}, got a ndarray"):
+        probes(dataset, np.zeros((n, 2)), CONFIG, device="cpu")
+    with pytest.raises(ValueError, match=r"X must be an array with rows, got Dataset"):
+        activations(ResidualMLP(6, 4, 1), dataset, device="cpu")
     with pytest.raises(ValueError, match=r"names must be modules of the model \(input, .*\), got 'nope'"):
         activations(ResidualMLP(6, 4, 1), dataset.X, ["nope"], device="cpu")
     assert list(activations(ResidualMLP(6, 4, 1), dataset.X, "blocks.0", device="cpu")) == ["blocks.0"]

@@ -216,6 +216,12 @@ def test_model_of_another_dimension(dataset):
         train(dataset, TINY, model=ResidualMLP(9, 4, 1), device="cpu")
     with pytest.raises(ValueError, match=r"model must give one number per point, got 3"):
         train(dataset, TINY, model=torch.nn.Linear(8, 3), device="cpu")
+    with pytest.raises(ValueError, match=r"model must take points of dimension 8, got .*Float and Double$"):
+        train(dataset, TINY, model=torch.nn.Linear(8, 1).double(), device="cpu")
+    with pytest.raises(ValueError, match=r"model must take points of dimension 8, got mat1 .*2x16 and 4x1"):
+        train(dataset, TINY, model=torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.Linear(4, 1)), device="cpu")
+    with pytest.raises(ValueError, match=r"model must give a tensor, got a tuple"):
+        train(dataset, TINY, model=torch.nn.LSTM(8, 1), device="cpu")
 
 
 def test_nan_in_x(dataset, tmp_path):

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from scipy.sparse import csr_array
 
 torch = pytest.importorskip("torch")
 
@@ -105,6 +106,8 @@ def test_a_position_is_named_and_never_flattened_in_silence(points):
 
     with pytest.raises(ValueError, match=r"spread must name a position, as spread\[-1\] does"):
         compare(points, {"trained": Positions(), "raw": None}, layers=["spread"])
+    with pytest.raises(ValueError, match=r"names must be modules of the model \(spread\), got 0"):
+        compare(points, {"trained": Positions(), "raw": None}, layers=[0])
     found = compare(points, {"trained": Positions(), "raw": None}, layers="spread[-1]")
     assert set(found.contrasts["layer"]) == {"spread[-1]"}
 
@@ -155,6 +158,7 @@ HALF = np.ones((3000, 2))
     [
         ({"networks": {}}, "networks must be a mapping from role"),
         ({"networks": {"trained": {0: "no", 1: "no"}}}, "a network must be a torch module, a function, an array"),
+        ({"networks": {"untrained": csr_array(HALF)}}, "a network must be a torch module, .*, got csr_array"),
         ({"networks": {"trained": np.ones((7, 3))}}, r"must give \(rows, width\) for 3000 inputs, got \(7, 3\)"),
         ({"networks": {"trained": [np.ones((3000, 2))]}}, "networks must say which of the 2 factors the trained ones"),
         ({"networks": {"trained": {5: np.ones((3000, 2))}}}, "factors of networks must be below 2, got 5"),

@@ -210,6 +210,26 @@ def test_bad_input(one, options, message):
         pl.split_rows(one, **options)
 
 
+@pytest.mark.parametrize(
+    "call",
+    [
+        pl.split_rows,
+        pl.truth,
+        pl.show.draw,
+        pl.show.explore,
+        pl.exports.to_torch,
+        lambda wrong: pl.exports.to_npz(wrong, "never"),
+        lambda wrong: pl.exports.to_hdf5(wrong, "never"),
+        lambda wrong: pl.compare(wrong, {"raw": None}),
+        lambda wrong: pl.nn.linear_probe(wrong, np.ones((3, 2)), depth=1),
+    ],
+)
+def test_what_is_no_dataset_is_named(one, call):
+    for wrong, name in (("one.zarr", "str"), (one.X, "ndarray")):
+        with pytest.raises(ValueError, match=rf"^dataset must be a dataset or a world, got {name}$"):
+            call(wrong)
+
+
 def test_too_few_rows():
     with pytest.raises(ValueError, match="dataset must have at least 10 points to be split, got 9"):
         pl.split_rows(obvious.grow_forest([9], 0))

@@ -424,7 +424,7 @@ def test_what_is_left_out_is_filled_in():
         ({"factors": "superposed-2"}, "factors must be a list of recipes, got 'superposed-2'"),
         (
             {"factors": [pl.PRESETS["superposed-2"]]},
-            r"factors must be recipes of one dataset each, got Superposition\(.*",
+            r"factors must be recipes of one dataset each, got Superposition.*",
         ),
         ({"factors": [3]}, "factors must be recipes of one dataset each, got 3"),
         ({"weights": [1]}, r"weights must be 2 numbers, one for each factor, got \[1\]"),

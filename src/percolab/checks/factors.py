@@ -59,9 +59,8 @@ def _validate(world: Superposed) -> None:
     for k, factor in enumerate(world.factors):
         outside = (world.rows[:, k] < 0) | (world.rows[:, k] >= factor.forest.n_points)
         if outside.any():
-            raise ValueError(
-                f"rows of factor {k} must be below {factor.forest.n_points}, got {world.rows[outside, k][0]}"
-            )
+            rule = f"rows of factor {k} must be below {factor.forest.n_points}"
+            raise ValueError(f"{rule}, got {world.rows[outside, k][0]}")
     check_finite("y", world.y)
     check_finite("sigma", world.sigma)
 

@@ -218,10 +218,10 @@ class Corpus(Written, kind=KIND):
         return sampler.decayed(self._as_tokens(tokens), self.n_tokens, share, parallel.thread_count(threads))
 
     def _as_tokens(self, tokens: ArrayLike) -> NDArray[np.int32]:
-        array = np.asarray(tokens)
-        if array.ndim != 2:
-            raise ValueError(f"tokens must have shape (documents, positions), got {array.shape}")
-        return np.ascontiguousarray(indices("tokens", array, self.n_tokens), np.int32)
+        ids = np.asarray(tokens)
+        if ids.ndim != 2:
+            raise ValueError(f"tokens must have shape (documents, positions), got {type(tokens).__name__} {ids.shape}")
+        return np.ascontiguousarray(indices("tokens", ids, self.n_tokens), np.int32)
 
     # ------------------------------------------------------------------ recipes
 

@@ -22,7 +22,7 @@ from percolab.ground.validation import check_choice, check_integer
 from percolab.ground.version import provenance
 from percolab.model import edits
 from percolab.model.edits import Do, Edit, Move, Shift, Turn
-from percolab.model.forest import Forest
+from percolab.model.forest import Forest, locked
 from percolab.model.recipe import Recipe
 from percolab.model.target import Target
 
@@ -64,18 +64,6 @@ class Lazy:
 
 
 Kind = TypeVar("Kind", bound="SampleSet")
-
-
-def locked(values: Any) -> Any:
-    """Return arrays as read-only views of the same memory; values without arrays are returned unchanged."""
-    if isinstance(values, dict):
-        return {name: locked(column) for name, column in values.items()}
-    if isinstance(values, Forest):
-        values.__dict__.update({field.name: locked(getattr(values, field.name)) for field in fields(values)})
-    if isinstance(values, np.ndarray) and values.flags.writeable:
-        values = values.view()
-        values.setflags(write=False)
-    return values
 
 
 class SampleSet(Lazy):
@@ -298,7 +286,7 @@ class Dataset(SampleSet):
         point_z
             The new value of each point, by its row.
         """
-        edit = Do(z or {}, point_z or {})
+        edit = Do(z, point_z)
         edit.check(self.forest.n_points, self.forest.n_latents)
         if not self.target.is_rule:
             raise ValueError(f"target must be made by a rule to follow new values, got {self.target.kind!r}")

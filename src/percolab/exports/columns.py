@@ -21,7 +21,7 @@ from percolab.ground.progress import Progress, silent
 from percolab.ground.validation import check_numbers, check_shape
 from percolab.model.forest import Forest
 from percolab.model.recipe import Recipe
-from percolab.worlds.superposed import AnyDataset, Superposed
+from percolab.worlds.superposed import AnyDataset, Superposed, check_samples
 from percolab.worlds.superposition import KIND
 
 EXPORT_BYTES = 1 << 24  #: Bytes of X read, and written as one row group, at a time.
@@ -57,9 +57,10 @@ def paths(form: str, path: PathLike, tails: Mapping[str, tuple[str, ...]] = TAIL
 
 
 def refuse_documents(dataset: object, form: str) -> None:
-    """Raise, in one line, if documents are given for a format that holds only points."""
+    """Raise, in one line, if documents, or no data at all, are given for a format that holds only points."""
     if isinstance(dataset, StoredDocuments):
         raise ValueError(f"dataset must be a dataset or a world for {form}, got documents: use parquet or npz")
+    check_samples(dataset)
 
 
 def blocks(dataset: AnyDataset | StoredDocuments, progress: Progress) -> Iterator[slice]:

@@ -8,7 +8,7 @@ from percolab.corpora.collection import DocumentRange, StoredDocuments
 from percolab.corpora.corpus import Corpus
 from percolab.ground.extras import needing
 from percolab.ground.files import PathLike
-from percolab.worlds.superposed import AnyDataset
+from percolab.worlds.superposed import AnyDataset, check_samples
 
 if TYPE_CHECKING:
     import ray.data
@@ -27,6 +27,7 @@ def to_torch(dataset: AnyDataset | Corpus | DocumentRange | StoredDocuments) -> 
         from percolab.loaders.torch_data import TokenDataset, TorchDataset
     if isinstance(dataset, Corpus | DocumentRange | StoredDocuments):
         return TokenDataset(dataset)
+    check_samples(dataset)
     return TorchDataset(dataset.X, dataset.y)
 
 

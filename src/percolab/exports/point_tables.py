@@ -96,9 +96,8 @@ class PointTables:
         import pyarrow as pa
 
         if count := self.forest.n_extra_bonds:
-            raise ValueError(
-                f"forest must have no bonds that close cycles in a table of latents, got {count}; use hdf5"
-            )
+            rule = "forest must have no bonds that close cycles in a table of latents"
+            raise ValueError(f"{rule}, got {count}; use hdf5")
         return pa.table(latent_columns(self.forest, self.known.latent_z) | self._extra(latents=True))
 
     def _extra(self, *, latents: bool) -> dict[str, NDArray[Any]]:

@@ -21,7 +21,7 @@ from percolab.ground.files import PathLike, new_files
 from percolab.ground.foreign_files import arrays, from_archive
 from percolab.ground.progress import Progress, silent
 from percolab.ground.validation import check_numbers
-from percolab.worlds.superposed import AnyDataset
+from percolab.worlds.superposed import AnyDataset, check_samples
 
 if TYPE_CHECKING:
     import scipy.sparse
@@ -72,6 +72,7 @@ def to_npz(
     if isinstance(dataset, StoredDocuments):
         sequences.to_npz(dataset, stem, overwrite=overwrite, progress=progress)
         return
+    check_samples(dataset)
     if dataset.y.ndim > 1:
         raise ValueError(f"y must have one number per row for these files, got {dataset.y.shape[1]}")
     tables = PointTables.of(dataset, factor)

@@ -168,7 +168,9 @@ def as_codes(codes: Any) -> Codes:
     on_device, is_sparse = hasattr(codes, "detach"), scipy.sparse.issparse(codes)
     values: Any = codes if on_device or is_sparse else as_numbers("codes", codes)
     if len(values.shape) != 2 or 0 in values.shape:
-        raise ValueError(f"codes must have shape (rows, features), at least 1 of each, got {tuple(values.shape)}")
+        hint = "; labels of k groups become codes by np.eye(k)[labels]" if len(values.shape) == 1 else ""
+        rule = "codes must have shape (rows, features), at least 1 of each"
+        raise ValueError(f"{rule}, got {tuple(values.shape)}{hint}")
     memory.require(FEATURE_BYTES * values.shape[1], f"codes of {values.shape[1]} features need")
     if on_device:
         from percolab.features.on_torch import TorchCodes
@@ -227,9 +229,8 @@ def check_threshold(threshold: Any, n_features: int) -> Floats:
     """Return a threshold for each feature."""
     values = as_numbers("threshold", threshold).astype(np.float64)
     if values.ndim and values.shape != (n_features,):
-        raise ValueError(
-            f"threshold must be a number or one for each of {n_features} features, got shape {values.shape}"
-        )
+        rule = f"threshold must be a number or one for each of {n_features} features"
+        raise ValueError(f"{rule}, got shape {values.shape}")
     bad = values[~(np.isfinite(values) & (values >= 0))]
     if bad.size:
         raise ValueError(f"threshold must be at least 0, got {bad[0]}")

@@ -403,7 +403,8 @@ def check_activations(activations: Any) -> Floats:
     """Return activations (rows, d) as a finite array of floats, on the CPU."""
     values = as_array(activations)
     if values.ndim != 2 or values.dtype.kind not in "biuf":
-        raise ValueError(f"activations must be numbers of shape (rows, d), got {values.dtype} of shape {values.shape}")
+        kind = f"{type(activations).__name__} of {values.dtype} and shape {values.shape}"
+        raise ValueError(f"activations must be numbers of shape (rows, d), got {kind}")
     check_finite("activations", values)
     return values if values.dtype.kind == "f" else values.astype(np.float64)
 

@@ -19,6 +19,7 @@ from percolab.features.directions import explained_variance
 from percolab.features.inputs import as_array, as_codes
 from percolab.features.methods import Decodes
 from percolab.ground import foreign_files
+from percolab.ground.extras import needing
 from percolab.ground.progress import Progress, silent
 from percolab.ground.text import shown
 from percolab.ground.validation import check_choice, check_integer, check_number, check_seed
@@ -59,7 +60,8 @@ class SparseAutoencoder(Decodes):
         if self.frozen is not None:
             check_choice("frozen", self.frozen, ("decoder", "encoder", "soft"))
         options = self.options()
-        from percolab.features import on_torch, saelens
+        with needing("this method needs", "sae", "SAELens"):  # which brings torch
+            from percolab.features import on_torch, saelens
         from percolab.ground.devices import choose_device
 
         values = on_torch.as_rows(activations, choose_device(self.device))

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from percolab.ground import memory
+from percolab.ground import memory, text
 from percolab.ground.validation import check_numbers
 
 Device = str | torch.device  #: A device, or its name: ``"auto"``, ``"cpu"``, ``"cuda"`` or ``"cuda:N"``.
@@ -48,7 +48,7 @@ def device_name(device: torch.device) -> str:
 def on_device(name: str, values: Any, device: torch.device, dtype: torch.dtype) -> torch.Tensor:
     """Return an array, in memory or on disk, as a tensor on the device; refuse all but finite real numbers in rows."""
     if not values.shape:
-        raise ValueError(f"{name} must have rows, got a single value")
+        raise ValueError(f"{name} must be an array with rows, got {text.shown(values.item())}")
     if isinstance(values, torch.Tensor):
         if values.is_complex():
             raise ValueError(f"{name} must be real numbers, got {values.dtype}")

@@ -258,10 +258,8 @@ class Stream:
             return self.n_points // world_size // self.batch_size
         count = -(-self.n_points // (world_size * self.batch_size))
         if self.n_points // world_size < count:
-            raise ValueError(
-                f"drop_last must be true where a rank would have an empty batch, got {self.n_points} points "
-                f"in batches of {self.batch_size} for {world_size} ranks"
-            )
+            given = f"{self.n_points} points in batches of {self.batch_size} for {world_size} ranks"
+            raise ValueError(f"drop_last must be true where a rank would have an empty batch, got {given}")
         return count
 
     def batches(self, epoch: int = 0, share: Share = Share(), room: Room | None = None) -> Batches:

@@ -14,6 +14,7 @@ from typing import Any, Self
 
 import numpy as np
 
+from percolab.ground.text import shown
 from percolab.ground.validation import check_choice, check_index, check_integer, check_number, check_seed, fill, plain
 
 Values = tuple[tuple[int, float], ...]  #: Nodes, sorted, and the value that each is given.
@@ -186,11 +187,11 @@ def within(edits: Sequence[Edit], n_points: int, n_latents: int) -> tuple[Edit, 
 
 
 def _as_values(name: str, values: object) -> Values:
-    pairs = values.items() if isinstance(values, Mapping) else values
+    pairs = values.items() if isinstance(values, Mapping) else () if values is None else values
     try:
         assigned = [(node, value) for node, value in pairs]  # type: ignore[attr-defined]
     except (TypeError, ValueError):
-        raise ValueError(f"{name} must map nodes to values, got {values!r}") from None
+        raise ValueError(f"{name} must map nodes to values, got {shown(values)}") from None
     nodes = [check_integer(f"node of {name}", node, 0) for node, _ in assigned]
     if len(set(nodes)) < len(nodes):
         raise ValueError(f"{name} must name every node once, got one twice")

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, fields
-from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from functools import cached_property, wraps
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -18,6 +19,25 @@ from percolab.model.moments import moments
 
 if TYPE_CHECKING:
     import scipy.sparse
+
+Column = TypeVar("Column")
+
+
+def locked(values: Any) -> Any:
+    """Return arrays as read-only views of the same memory; values without arrays are returned unchanged."""
+    if isinstance(values, dict):
+        return {name: locked(column) for name, column in values.items()}
+    if isinstance(values, Forest):
+        values.__dict__.update({field.name: locked(getattr(values, field.name)) for field in fields(values)})
+    if isinstance(values, np.ndarray) and values.flags.writeable:
+        values = values.view()
+        values.setflags(write=False)
+    return values
+
+
+def _column(compute: Callable[[Forest], Column]) -> cached_property[Column]:
+    """Make a column that is computed when it is first read: read-only, since all its readers share it."""
+    return cached_property(wraps(compute)(lambda forest: locked(compute(forest))))
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,7 +93,7 @@ class Forest:
         """Number of bonds that close a cycle."""
         return self.extra_latent.size
 
-    @cached_property
+    @_column
     def cluster_size(self) -> Ints:
         """(C,) number of points of each cluster."""
         return np.diff(self.cluster_start)
@@ -104,8 +124,9 @@ class Forest:
     @cached_property
     def _extents(self) -> tuple[Ints, Ints, int]:
         """First rows and sizes of latents, and the first whose `left_size` does not split its points in two, or -1."""
-        start, size = np.empty((2, self.n_latents), np.int64)
-        return start, size, int(hierarchy.extents(self.cluster_start, self.left_size, start, size))
+        columns = np.empty((2, self.n_latents), np.int64)
+        fault = hierarchy.extents(self.cluster_start, self.left_size, *columns)
+        return *locked(columns), int(fault)
 
     @property
     def latent_start(self) -> Ints:
@@ -117,11 +138,12 @@ class Forest:
         """(n-C,) number of points of the latent, the paper's s_latent."""
         return self._extents[1]
 
-    @cached_property
-    def _ancestry(self) -> tuple[Ints, Ints]:
-        depth, parent = np.empty(self.n_latents, np.int64), np.empty(self.n_latents, np.int64)
-        hierarchy.ancestry(self.cluster_start, self.left_size, self.latent_size, depth, parent)
-        return depth, parent
+    @_column
+    def _ancestry(self) -> Ints:
+        """Depth and parent of every latent."""
+        columns = np.empty((2, self.n_latents), np.int64)
+        hierarchy.ancestry(self.cluster_start, self.left_size, self.latent_size, *columns)
+        return columns
 
     @property
     def latent_depth(self) -> Ints:
@@ -133,12 +155,12 @@ class Forest:
         """(n-C,) the latent above, -1 at the top of a cluster."""
         return self._ancestry[1]
 
-    @cached_property
+    @_column
     def latent_cluster(self) -> Ints:
         """(n-C,) index (not birth order) of the latent's cluster."""
         return np.repeat(np.arange(self.n_clusters), self.cluster_size - 1)
 
-    @cached_property
+    @_column
     def latent_children(self) -> Ints:
         """(n-C, 2) left and right child, as nodes."""
         node, left, size = self.n_points + np.arange(self.n_latents), self.left_size, self.latent_size
@@ -146,7 +168,7 @@ class Forest:
         upper = np.where(size - left > 1, node + left, self.latent_start + size - 1)
         return np.stack([lower, upper], axis=1)
 
-    @cached_property
+    @_column
     def point_depth(self) -> Ints:
         """(n,) number of latents above the point; 0 for a singleton."""
         depth, last = np.zeros(self.n_points, np.int64), self.latent_start + self.latent_size - 1
@@ -154,31 +176,31 @@ class Forest:
             depth[row[count == 1]] = self.latent_depth[count == 1] + 1
         return depth
 
-    @cached_property
+    @_column
     def point_parent(self) -> Ints:
         """(n,) the smallest latent that has the point, -1 for a singleton."""
         # Of the two latents that part a row from its neighbours, both above it, the lower one comes later in preorder.
         after = np.append(self.parting[1:], -1)[: self.n_points]
         return np.maximum(self.parting, after)
 
-    @cached_property
+    @_column
     def parting(self) -> Ints:
         """(n,) the latent that parts the row from the one before it, -1 at the first row of a cluster."""
         latents = np.full(self.n_points, -1, np.int64)
         latents[self.latent_start + self.left_size] = np.arange(self.n_latents)
         return latents
 
-    @cached_property
+    @_column
     def point_cluster(self) -> Ints:
         """(n,) index (not birth order) of the point's cluster."""
         return np.repeat(np.arange(self.n_clusters), self.cluster_size)
 
-    @cached_property
+    @_column
     def figure_of_merit(self) -> NDArray[np.float64]:
         """(n-C,) s_latent / √s_cluster: what a latent contributes to the squared error, up to a constant."""
         return self.latent_size / np.sqrt(self.cluster_size[self.latent_cluster])
 
-    @cached_property
+    @_column
     def release_order(self) -> Ints:
         """(n,) the rows sorted by cluster, then by birth: the row order of the authors' release."""
         return np.lexsort((self.point_id, self.point_cluster))

@@ -262,9 +262,8 @@ class _Span:
         self.width = self.directions.shape[1]
         learned = self.directions.requires_grad
         if learned and len(self.directions) > self.width:
-            raise ValueError(
-                f"{name} must be at most {self.width} directions to be learned, got {len(self.directions)}"
-            )
+            rule = f"{name} must be at most {self.width} directions to be learned"
+            raise ValueError(f"{rule}, got {len(self.directions)}")
         if not learned and not bool(self.directions.any(1).all()):
             raise ValueError(f"{name} must be nonzero, got zeros in row {int(self.directions.any(1).int().argmin())}")
         self.fixed = None if learned else _basis(self.directions.cpu())

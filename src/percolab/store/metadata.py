@@ -60,15 +60,13 @@ def check_length(attributes: Mapping[str, Any]) -> None:
 def check_complete(said: Mapping[str, Any], location: Location) -> None:
     """Raise unless attributes are those of a complete store that this version reads."""
     if said.get("status") != "complete":
-        raise StoreError(
-            f"{location} is not a dataset but an unfinished write: run the same command again to resume, or delete it"
-        )
+        advice = "run the same command again to resume, or delete it"
+        raise StoreError(f"{location} is not a dataset but an unfinished write: {advice}")
     if said.get("format") != FORMAT:
         raise StoreError(f"{location} has format {shown(said.get('format'))}; this version of percolab reads {FORMAT}")
     if not isinstance(said.get("provenance"), dict):
-        raise StoreError(
-            f"{location} is damaged: its provenance must be a JSON object, got {shown(said.get('provenance'))}"
-        )
+        got = shown(said.get("provenance"))
+        raise StoreError(f"{location} is damaged: its provenance must be a JSON object, got {got}")
 
 
 # ---------------------------------------------------------------------- arrays

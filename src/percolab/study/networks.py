@@ -65,8 +65,6 @@ def with_fresh_weights(model: nn.Module, seed: int) -> nn.Module:
             elif not f"{name}.".startswith(tuple(reset_below)):
                 for weight, _ in module.named_parameters(recurse=False):
                     owner = f"{type(module).__name__} {name!r}" if name else type(module).__name__
-                    raise ValueError(
-                        f"network must have reset_parameters() in every module with weights, for an untrained one "
-                        f"beside it, got none for {weight!r} of {owner}"
-                    )
+                    rule = "network must have reset_parameters() in every module with weights, for an untrained one"
+                    raise ValueError(f"{rule} beside it, got none for {weight!r} of {owner}")
     return fresh

@@ -303,9 +303,8 @@ def as_reader(reader: Any) -> Reader | NetworkReader:
                 raise ValueError(f"along must be an option of interchange or steering, got {reader!r}")
             asked, is_causal = Positions(**options), hasattr(READERS[name], "read_network")
             if is_causal and asked != EVERY:
-                raise ValueError(
-                    f"truth, about and since of readers must be left out of causal readers, got {reader!r}"
-                )
+                rule = "truth, about and since of readers must be left out of causal readers"
+                raise ValueError(f"{rule}, got {reader!r}")
             given: dict[str, Any] = {"along": along.split(",")} if along else {} if is_causal else {"asked": asked}
             return READERS[name](reader, **given)
         if METHODS.get(spec.partition("@")[0], ("",))[0] in TRUTHFUL:
@@ -316,9 +315,8 @@ def as_reader(reader: Any) -> Reader | NetworkReader:
             known = ", ".join(READERS)
             raise ValueError(f"readers must be names ({known}), methods or objects, got {reader!r}: {error}") from error
     if isinstance(reader, type):
-        raise ValueError(
-            f"readers must be names or objects, got the class {reader.__name__}: give {reader.__name__}(…)"
-        )
+        name = reader.__name__
+        raise ValueError(f"readers must be names or objects, got the class {name}: give {name}(…)")
     if hasattr(reader, "name") and any(callable(getattr(reader, name, None)) for name in ("read", "read_network")):
         return reader
     if callable(getattr(reader, "fit", None)) and callable(getattr(reader, "encode", None)):

@@ -55,7 +55,7 @@ class TorchSource:
 
     def read(self, view: View, layers: Sequence[str], device: torch.device) -> dict[str, torch.Tensor]:
         """Run the network once for all layers."""
-        asked = {layer: _POSITION.fullmatch(layer) for layer in layers}
+        asked = {layer: _POSITION.fullmatch(str(layer)) for layer in layers}
         names = {layer: match[1] if match else layer for layer, match in asked.items()}
         recorded = activations(self.model, view.inputs, list(dict.fromkeys(names.values())), device=device)
         by_layer = {}
@@ -77,10 +77,8 @@ class FunctionSource:
 
     def read(self, view: View, layers: Sequence[str], device: torch.device) -> dict[str, torch.Tensor]:
         """Call the function once."""
-        values = as_rows(
-            on_device("activations", self.function(view.inputs), device, torch.float32), view, "the function"
-        )
-        return dict.fromkeys(layers, values)
+        values = on_device("activations", self.function(view.inputs), device, torch.float32)
+        return dict.fromkeys(layers, as_rows(values, view, "the function"))
 
 
 @dataclass(frozen=True, eq=False)
@@ -97,10 +95,8 @@ class ArraySource:
     def read(self, view: View, layers: Sequence[str], device: torch.device) -> dict[str, torch.Tensor]:
         """Return the arrays that are asked for."""
         if isinstance(view, DocumentView) and len(view.data.lexicons) > 1 and self.documents != view.factor:
-            raise ValueError(
-                "a network must be a module or a function for a corpus of several lexicons, each with its documents, "
-                "got an array"
-            )
+            rule = "a network must be a module or a function for a corpus of several lexicons, each with its documents"
+            raise ValueError(f"{rule}, got an array")
         by_layer = {}
         for layer in layers:
             name = layer if layer in self.arrays else ""
@@ -230,15 +226,14 @@ def as_source(network: Any) -> Source:
         return TorchSource(network)
     if isinstance(network, Mapping):
         return ArraySource({str(name): values for name, values in network.items()})
-    if hasattr(network, "shape"):
+    if hasattr(network, "__array__"):
         return ArraySource({"": network})
     if isinstance(network, Raw | FunctionSource | ArraySource | TorchSource | RecordedSource):
         return network
     if callable(network):
         return FunctionSource(network)
-    raise ValueError(
-        f"a network must be a torch module, a function, an array, arrays by layer or None, got {type(network).__name__}"
-    )
+    kinds = "a torch module, a function, an array, arrays by layer or None"
+    raise ValueError(f"a network must be {kinds}, got {type(network).__name__}")
 
 
 def as_rows(values: torch.Tensor, view: View, layer: str) -> torch.Tensor:
@@ -248,8 +243,7 @@ def as_rows(values: torch.Tensor, view: View, layer: str) -> torch.Tensor:
     if by_input and shape[-1]:
         return values.reshape(-1, shape[-1])
     if shape[:1] == wanted[:1] and len(shape) == len(wanted) + 2:
-        raise ValueError(
-            f"{layer} must name a position, as {layer}[-1] does: it gives (rows, positions, width), {shape}"
-        )
+        rule = f"{layer} must name a position, as {layer}[-1] does"
+        raise ValueError(f"{rule}: it gives (rows, positions, width), {shape}")
     form = "(rows, width)" if len(wanted) == 1 else "(documents, positions, width)"
     raise ValueError(f"{layer} must give {form} for {' x '.join(map(str, wanted))} inputs, got {shape}")

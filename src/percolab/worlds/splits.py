@@ -20,7 +20,7 @@ from percolab.ground.arrays import Ints
 from percolab.ground.compiled import kernel
 from percolab.ground.validation import check_choice, check_integer, check_one_each, check_seed
 from percolab.model.forest import Forest
-from percolab.worlds.superposed import AnyDataset, Truth, truth
+from percolab.worlds.superposed import AnyDataset, Truth, check_samples, truth
 
 SPLIT_KINDS = ("rows", "subtree", "cluster")
 PARTS = ("train", "validation", "test")
@@ -117,6 +117,8 @@ def split_rows(
     Split
         By rows each part is in random order, else in the order of the rows.
     """
+    if not isinstance(dataset, Forest):
+        check_samples(dataset)
     check_choice("by", by, SPLIT_KINDS)
     check_seed("seed", seed)
     check_integer("margin", margin, 0)

@@ -91,10 +91,8 @@ class Superposed(SampleSet):
 
     def _only(self, name: str) -> Dataset:
         if len(self.recipe.factors) > 1:
-            raise ValueError(
-                f"{name} must be that of a chosen factor where there are {len(self.recipe.factors)}: "
-                f"take factors[k].{name}, or truth(dataset, factor=k)"
-            )
+            rule = f"{name} must be that of a chosen factor where there are {len(self.recipe.factors)}"
+            raise ValueError(f"{rule}: take factors[k].{name}, or truth(dataset, factor=k)")
         return self.factors[0]
 
     @cached_property
@@ -105,9 +103,8 @@ class Superposed(SampleSet):
     def __getattr__(self, name: str) -> Any:
         # Reached only for attributes that do not exist.
         if name in OF_ONE_HIERARCHY:
-            raise AttributeError(
-                f"a superposed world has no {name!r}: use it on the dataset of a factor, and superpose its recipe"
-            )
+            rule = "use it on the dataset of a factor, and superpose its recipe"
+            raise AttributeError(f"a superposed world has no {name!r}: {rule}")
         return super().__getattr__(name)
 
 
@@ -232,6 +229,12 @@ class Truth:
         return self.forest.latent_at_depth(depth)[self.rows]
 
 
+def check_samples(dataset: object) -> None:
+    """Raise, in one line, unless this is a dataset or a world: users give paths and arrays, and mix up the order."""
+    if not isinstance(dataset, SampleSet):
+        raise ValueError(f"dataset must be a dataset or a world, got {type(dataset).__name__}")
+
+
 def truth(dataset: AnyDataset, factor: int | None = None) -> Truth:
     """Return the hierarchy behind a dataset, or behind one factor of a superposed world, by sample.
 
@@ -242,6 +245,7 @@ def truth(dataset: AnyDataset, factor: int | None = None) -> Truth:
     factor
         Which factor of a world; it may be left out if there is only one hierarchy.
     """
+    check_samples(dataset)
     if isinstance(dataset, Superposed):
         k = dataset.recipe.check_factor(factor)
         return Truth(dataset.factors[k], dataset.rows[:, k])

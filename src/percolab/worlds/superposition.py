@@ -10,6 +10,7 @@ from typing import Any, Self
 
 import numpy as np
 
+from percolab.ground.text import shown
 from percolab.ground.validation import check_integer, check_one_each, check_seed, fill
 from percolab.model.recipe import DRAWN_SEED_BITS, Recipe, Written
 
@@ -152,7 +153,7 @@ def _as_factors(factors: object) -> tuple[Recipe, ...]:
         raise ValueError("factors must have at least one recipe, got none")
     for recipe in recipes:
         if not isinstance(recipe, Recipe):
-            raise ValueError(f"factors must be recipes of one dataset each, got {recipe!r}")
+            raise ValueError(f"factors must be recipes of one dataset each, got {shown(recipe)}")
     return recipes
 
 

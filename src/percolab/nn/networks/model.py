@@ -12,6 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
+from percolab.ground.text import one_line
 from percolab.ground.validation import check_integer
 
 
@@ -120,6 +121,8 @@ def evaluating(model: nn.Module) -> Iterator[None]:
 
 def shaped(output: torch.Tensor, points: torch.Tensor) -> torch.Tensor:
     """Return a model's output for points (…, n, d), without the trailing 1 if each point has one number as a column."""
+    if not isinstance(output, torch.Tensor):
+        raise ValueError(f"model must give a tensor, got a {type(output).__name__}")
     return output.squeeze(-1) if output.shape == (*points.shape[:-1], 1) else output
 
 
@@ -129,12 +132,11 @@ def check_fits(model: nn.Module, dim: int, device: torch.device, outputs: int | 
         out = predict(model, torch.zeros(2, dim, device=device))
     except RuntimeError as error:
         wanted = next((m.in_features for m in model.modules() if isinstance(m, nn.Linear)), None)
-        takes = f"one of {wanted}" if wanted is not None else " ".join(str(error).split())
+        takes = f"one of {wanted}" if wanted not in (None, dim) else one_line(error)
         raise ValueError(f"model must take points of dimension {dim}, got {takes}") from error
-    if outputs is None and out.shape != (2,):
-        raise ValueError(f"model must give one number per point, got {out.numel() // 2}")
-    if outputs is not None and out.shape != (2, outputs):
-        raise ValueError(f"model must give {outputs} numbers per point, one per class, got {out.numel() // 2}")
+    if out.shape != ((2,) if outputs is None else (2, outputs)):
+        rule = "one number per point" if outputs is None else f"{outputs} numbers per point, one per class"
+        raise ValueError(f"model must give {rule}, got {out.numel() // 2}")
 
 
 # ---------------------------------------------------------------------- for callers without torch

@@ -76,10 +76,8 @@ def find_places(
     at_depth = {d: np.flatnonzero(forest.latent_depth == d) for d in sorted(set(depths))}
     second = max(int(np.sort(size[latents])[-2]) if latents.size > 1 else 0 for latents in at_depth.values())
     if second < min_size:
-        raise ValueError(
-            f"{name} must leave two latents at some depth, got {min_size} "
-            f"and at these depths no second latent has more than {second} points"
-        )
+        rule = f"{name} must leave two latents at some depth"
+        raise ValueError(f"{rule}, got {min_size} and at these depths no second latent has more than {second} points")
     large = {d: latents[size[latents] >= min_size] for d, latents in at_depth.items()}
     kept = {d: latents for d, latents in large.items() if latents.size >= least}
     counts = [latents.size for latents in kept.values()]

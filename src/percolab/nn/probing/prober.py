@@ -70,6 +70,8 @@ def probes(
         True shows a bar; a function is called with ("probes", fits done, fits in all), a fit being of one
         representation with one protocol.
     """
+    if not isinstance(activations, Mapping):
+        raise ValueError(f"activations must be arrays by name, as {{'mine': A}}, got a {type(activations).__name__}")
     prober = Prober(dataset, config, rows=rows, factor=factor, device=device)
     sources = dict(activations)
     if raw:

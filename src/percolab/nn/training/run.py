@@ -84,9 +84,8 @@ class Plan:
         if self.directory.exists() and not self.directory.is_dir():
             raise FileExistsError(f"run_dir must be a directory, got {str(self.directory)!r}")
         if file.exists() and not overwrite:
-            raise FileExistsError(
-                f"run_dir must not hold a run unless resume or overwrite is given, got {str(self.directory)!r}"
-            )
+            rule = "run_dir must not hold a run unless resume or overwrite is given"
+            raise FileExistsError(f"{rule}, got {str(self.directory)!r}")
         return None
 
     def clear(self) -> None:

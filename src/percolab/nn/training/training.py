@@ -166,7 +166,11 @@ def train(  # type: ignore[misc]  # the options are spelled out here alone
         raise ValueError(f"data must be a dataset, a world or a corpus, got {type(data).__name__}")
     if config is None:
         config = CorpusTrainConfig() if isinstance(data, Corpus) else TrainConfig()
+    if seeds is not None and not isinstance(seeds, Iterable):
+        raise ValueError(f"seeds must be a list, with one for each network, got {seeds!r}: write range({seeds!r})")
     alone = isinstance(config, AnyTrainConfig) and seeds is None
+    if not isinstance(config, AnyTrainConfig | Sequence):
+        raise ValueError(f"config must be a TrainConfig, or a CorpusTrainConfig, got a {type(config).__name__}")
     if not isinstance(config, AnyTrainConfig):
         if seeds is not None:
             raise ValueError("seeds must be left out where there is a configuration for each network")

@@ -19,7 +19,7 @@ from percolab.ground.validation import check_integer, check_number, check_seed
 from percolab.show.explorer import data, page, passages, shown_features
 from percolab.show.explorer.packing import pack
 from percolab.show.explorer.serve import LOOPBACK, Server
-from percolab.worlds.superposed import AnyDataset
+from percolab.worlds.superposed import AnyDataset, check_samples
 
 MOST_POINTS = 100_000  #: Points that are drawn by default.
 MIN_SIZE = 20
@@ -136,9 +136,8 @@ def explore(
     subject = _subject(dataset, prediction, name or "dataset", n_points, min_size, seed)
     if codes is not None or scores is not None:
         if codes is None or scores is None:
-            raise ValueError(
-                f"codes and scores must be given together, got no {'codes' if codes is None else 'scores'}"
-            )
+            missing = "codes" if codes is None else "scores"
+            raise ValueError(f"codes and scores must be given together, got no {missing}")
         limit = check_number("threshold", threshold, 0)
         features = shown_features.gather(
             codes, rows, scores, len(dataset), len(subject.truths), limit, features_name or "features"
@@ -150,6 +149,7 @@ def explore(
 
 
 def _subject(dataset: AnyDataset, prediction: Any, name: str, n_points: int, min_size: int, seed: int) -> data.Subject:
+    check_samples(dataset)
     if len(dataset) < 1:
         raise ValueError("dataset must have at least 1 point, got 0")
     if prediction is not None and not callable(prediction):
@@ -157,10 +157,8 @@ def _subject(dataset: AnyDataset, prediction: Any, name: str, n_points: int, min
             prediction = prediction.detach().cpu().numpy()
         prediction = np.asarray(prediction)
         if prediction.shape[:1] != (len(dataset),) or prediction.dtype.kind not in "biuf":
-            raise ValueError(
-                f"prediction must have a number for each of the {len(dataset)} rows, "
-                f"got {prediction.dtype} of shape {prediction.shape}"
-            )
+            rule = f"prediction must have a number for each of the {len(dataset)} rows"
+            raise ValueError(f"{rule}, got {prediction.dtype} of shape {prediction.shape}")
     return data.Subject(
         dataset=dataset,
         name=name,

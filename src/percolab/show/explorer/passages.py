@@ -131,10 +131,8 @@ def _network(corpus: Corpus, name: str, probed: Probed, count: int) -> dict[str,
     for k in range(len(corpus.lexicons)):
         values = np.asarray(probed.inside[k], np.float64)
         if values.shape[1:] != corpus.contexts(k).shape:
-            raise ValueError(
-                f"beliefs must have one column for each of the {corpus.contexts(k).size} contexts of lexicon {k}, "
-                f"got shape {values.shape}"
-            )
+            rule = f"beliefs must have one column for each of the {corpus.contexts(k).size} contexts of lexicon {k}"
+            raise ValueError(f"{rule}, got shape {values.shape}")
         inside.append(np.rint(LEVELS * np.clip(values[:rows], 0, 1)).astype(np.uint8))
     return {"name": name, "trained_on": list(probed.trained_on), "inside": inside}
 

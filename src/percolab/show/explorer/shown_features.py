@@ -63,9 +63,8 @@ def gather(codes: Any, rows: Any, scores: Any, n_samples: int, n_trees: int, thr
         raise ValueError(f"scores must be one for each of {n_trees} hierarchies, got {len(per_tree)}")
     for score in per_tree:
         if len(score.features) != matrix.shape[1]:
-            raise ValueError(
-                f"scores must be of the {matrix.shape[1]} features of the codes, got {len(score.features)} features"
-            )
+            rule = f"scores must be of the {matrix.shape[1]} features of the codes"
+            raise ValueError(f"{rule}, got {len(score.features)} features")
     samples, order = np.unique(where, return_index=True)
     return Features(matrix, samples, order, per_tree, name)
 
