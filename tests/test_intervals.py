@@ -11,7 +11,7 @@ from interval_coverage import KINDS, STATISTICS, held, nested
 
 import percolab as pl
 from percolab import intervals
-from percolab.intervals import Estimate, log_lines
+from percolab.intervals import Estimate, log_lines, p_text
 
 # ---------------------------------------------------------------------- the law
 
@@ -264,3 +264,13 @@ def test_lines_are_those_of_scipy():
 )
 def test_numbers_of_one_kind_have_the_same_digits(estimate, text):
     assert estimate.text() == text
+
+
+def test_p_values_have_the_same_digits():
+    assert [p_text(p) for p in (0.979, 0.06, 0.0001, 1e-5, 0.0)] == [
+        "0.9790",
+        "0.0600",
+        "0.0001",
+        "< 0.0001",
+        "< 0.0001",
+    ]

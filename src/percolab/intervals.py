@@ -97,6 +97,11 @@ class Estimate:
         return self.text(".2f")
 
 
+def p_text(p: float) -> str:
+    """Return a p value as text. All p values of pages are written this way."""
+    return "< 0.0001" if p < 1e-4 else f"{p:.4f}"
+
+
 @dataclass(frozen=True)
 class Spread:
     """The variance of a statistic, along one axis or in total, and its degrees of freedom."""

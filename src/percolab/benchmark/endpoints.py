@@ -19,7 +19,7 @@ import numpy as np
 
 from percolab.benchmark.judgement import AT, AT_MIDDLE, PLANTED, SUBTREES
 from percolab.benchmark.tasks import CONFIRMATORY, MATCHED, PLAIN
-from percolab.intervals import over_seeds
+from percolab.intervals import over_seeds, p_text
 from percolab.study.contrasts import DELTA, OWN_OTHER, TRAINED_UNTRAINED, UNDECIDED, contrasts
 from percolab.study.estimates import ENOUGH, Row, row, select
 from percolab.study.measured import OTHER, TRAINED, UNTRAINED, Measured
@@ -214,7 +214,7 @@ class Tested:
         if len(self.estimate.by_draw) < ENOUGH:
             power = "power needs three draws"
         second = "no healthy pairs" if self.healthy is None else f"healthy pairs {self.healthy.estimate.text()}"
-        test = f"Holm p {self.holm:.3g}" if self.holm == self.holm else "no test with fewer than three draws"
+        test = f"Holm p {p_text(self.holm)}" if self.holm == self.holm else "no test with fewer than three draws"
         return f"{test}; {second}, {self.dropped:.0%} of pairs dropped; {power}"
 
     def to_dict(self) -> dict[str, Any]:
