@@ -214,8 +214,9 @@ def found_in_documents(file: str, readers: Mapping[str, str], xlabel: str) -> Pa
 
 
 def dictionaries(task: str, methods: Sequence[str] = CONFIRMATORY) -> Panel:
-    """Return recovery by method in documents: networks of the concepts' lexicon, of the other one, and chance."""
-    roles = {"own lexicon": ("trained", "f1"), "other lexicon": ("other", "f1"), "chance": ("trained", "chance")}
+    """Return recovery by method in documents: networks of the concepts' lexicon, of the other, untrained; chance."""
+    roles = {"own lexicon": ("trained", "f1"), "other lexicon": ("other", "f1"), "untrained": ("untrained", "f1")}
+    roles |= {"chance": ("trained", "chance")}
     series = {
         name: {method: mark(level_of(task, role, method, measure)) for method in methods}
         for name, (role, measure) in roles.items()

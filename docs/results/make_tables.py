@@ -16,7 +16,7 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
-from percolab.intervals import over_seeds
+from percolab.intervals import over_seeds, p_text
 
 HERE = Path(__file__).parent
 LAYERS = {
@@ -383,7 +383,7 @@ def benchmark_endpoints(task: str) -> str:
     for one in read(f"benchmark/{task}.json")["endpoints"]:
         draws = ", ".join(f"{value:.3f}" for value in one["by_draw"])
         smallest = "none planted" if one["smallest_effect"] is None else f"{one['smallest_effect']:.3f}"
-        name, holm = [one["endpoint"], f"`{one['method']}`"], "" if one["holm"] is None else f"{one['holm']:.2g}"
+        name, holm = [one["endpoint"], f"`{one['method']}`"], "" if one["holm"] is None else p_text(one["holm"])
         verdicts.append([*name, interval(one), holm, one["verdict"]])
         grounds.append([*name, draws, f"{one['dropped']:.0%}", smallest])
     first = table(["endpoint", "method", "estimate (95%)", "Holm p", "verdict"], verdicts)
@@ -407,11 +407,11 @@ def dictionaries(task: str) -> str:
     """Return what each confirmatory method finds in a task, with the endpoints."""
     rows = []
     for method in CONFIRMATORY:
-        found = [level_of(task, role, method, "f1") for role in ("trained", "other")]
+        found = [level_of(task, role, method, "f1") for role in ("trained", "other", "untrained")]
         tested = [endpoint_of(task, endpoint, method) for endpoint in ("method", "question")]
         tested = [one if one and len(one["by_draw"]) > 2 else None for one in tested]
         rows.append([f"`{method}`", *(interval(one) for one in (*found, *tested))])
-    return table(["recovery", "own lexicon", "other lexicon", "minus k-means", "own - other"], rows)
+    return table(["recovery", "own lexicon", "other lexicon", "untrained", "minus k-means", "own - other"], rows)
 
 
 CONFIRMATORY = ("topk", "batchtopk", "matryoshka", "kmeans")
