@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import typer
 
 import percolab as pl
 from percolab import exports
@@ -88,6 +89,19 @@ def test_sizes_as_people_write_them(size):
     words = ["generate", "--n-points", size, "--dim", "4", "--engine", "paper", "--seed", "7", "-q", "-o", "a.zarr"]
     assert main.run(words) == 0
     assert pl.load("a.zarr").recipe == pl.Recipe(300, 4, seeds=7, engine="paper")
+
+
+def test_no_placeholder_is_the_name_of_its_option():
+    """Typer 0.27 takes such a placeholder for the option's spelling: --TARGET for --target."""
+
+    def options(command):
+        yield from (param for param in command.params if param.opts[0].startswith("-"))
+        for inner in getattr(command, "commands", {}).values():
+            yield from options(inner)
+
+    known = list(options(typer.main.get_command(main.app)))
+    assert len(known) > 100
+    assert not [param.opts for param in known if str(param.metavar).lower() == param.name]
 
 
 def test_create_prob_implies_mode_custom():

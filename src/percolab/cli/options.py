@@ -102,7 +102,7 @@ OverwriteRun = Annotated[bool, typer.Option("--overwrite", help="Start again if 
 TargetWord = Annotated[
     str | None,
     word_option(
-        "TARGET",
+        "RULE",
         "What y is: sum, silent, sign, classes:n_groups=20, classes:max_size=100 or path_tokens:levels=4. "
         "Default: sum.",
         RULES,
@@ -120,7 +120,7 @@ Output = Annotated[str, output_option("PATH", "Zarr store to write, or a URL.")]
 Shards = Annotated[int | None, number_option("Number of shards; only the shards being made must fit in memory.")]
 Runner = Annotated[str | None, choice_option(RUNNERS, default="local, in processes")]
 Workers = Annotated[int | None, number_option("Number of shards made at a time. Default: one for each processor.")]
-Address = Annotated[str | None, word_option("ADDRESS", "Address of the Ray cluster. Default: one on this machine.")]
+Address = Annotated[str | None, word_option("HOST:PORT", "Address of the Ray cluster. Default: one on this machine.")]
 Device = Annotated[str, word_option("NAME", "auto, cpu, cuda or cuda:N.", ("auto", "cpu", "cuda"))]
 Ray = Annotated[str | None, word_option("ADDRESS", "Compute on a Ray cluster: HOST:PORT, ray://HOST:PORT or auto.")]
 Draws = Annotated[int, number_option("Draws of the data; from 3 on, intervals are over draws.")]
