@@ -86,18 +86,6 @@ def judge(which: Representation, entry: Entry, data: Subject, networks: Networks
     return Columns.of(measured)
 
 
-def validation_recovery(
-    which: Representation, entries: Iterable[Entry], data: Subject, networks: Networks | None = None
-) -> Iterator[float]:
-    """Yield the recovery of each method on the validation rows of the first hierarchy, and measure nothing else."""
-    bench, views = next(iter(_prepared(which, data, networks, apart=True)))
-    labels = bench.sides[views[0].factor].labels
-    for entry in entries:
-        method = bench._fit(entry, bench.parts["fit"], labels["fit"])
-        codes = _encoded(entry, method, bench.parts["validation"])
-        yield fairness.choose_thresholds(labels["validation"], codes, data.settings.options.min_size)[1]
-
-
 #: The benches of the previous cell: the next cell most likely needs them too.
 _LAST: dict[str, list[tuple[_Bench, list[View]]]] = {}
 

@@ -186,22 +186,13 @@ class Training:
         self.sae.cfg.metadata.num_dead_features = int((self.silent > self.window).sum())
 
 
-class FastTopK:
-    """SAELens' TopK, BatchTopK and Matryoshka: the same losses and gradients, up to rounding, in half the time.
+class FastTopK(TopKTrainingSAE):  # type: ignore[misc]
+    """SAELens' TopK, BatchTopK and Matryoshka: the same losses and gradients, up to rounding, in less time.
 
     Nothing makes Python wait for the device. Decoder norms scale the weights; SAELens scales codes by them, of which a
     batch has 16 times as many. The largest codes are not sorted, and Matryoshka's parts are split, not sliced: the
     gradient of each slice is as large as all codes.
     """
-
-    W_dec: torch.Tensor
-    W_enc: torch.Tensor
-    b_dec: torch.Tensor
-    b_enc: torch.Tensor
-    cfg: Any
-    activation_fn: Callable[[torch.Tensor], torch.Tensor]
-    process_sae_in: Callable[[torch.Tensor], torch.Tensor]
-    topk_threshold: torch.Tensor
 
     @property
     def unit(self) -> torch.Tensor:
@@ -216,7 +207,8 @@ class FastTopK:
 
     def get_activation_fn(self) -> Callable[[torch.Tensor], torch.Tensor]:
         """Return the function that keeps the largest codes, k of each row or k per row on average."""
-        return partial(_largest if isinstance(self, BatchTopKTrainingSAE) else _largest_of_rows, self.cfg.k)
+        each_row = not isinstance(self, BatchTopKTrainingSAE)
+        return super().get_activation_fn() if each_row else partial(_largest, self.cfg.k)
 
     def decode(self, feature_acts: torch.Tensor) -> torch.Tensor:
         """Return the rows that codes stand for."""
@@ -267,12 +259,6 @@ def _largest(k: float, codes: torch.Tensor) -> torch.Tensor:
     """Return the codes above 0 among the largest of a batch, k per row on average, and 0 elsewhere."""
     values, places = codes.flatten().topk(int(k * len(codes)), sorted=False)
     return torch.zeros_like(codes).flatten().scatter(-1, places, values.relu()).reshape(codes.shape)
-
-
-def _largest_of_rows(k: float, codes: torch.Tensor) -> torch.Tensor:
-    """Return the codes above 0 among the k largest of each row, and 0 elsewhere."""
-    values, places = codes.topk(int(k), sorted=False)
-    return torch.zeros_like(codes).scatter(-1, places, values.relu())
 
 
 def hold(vectors: torch.Tensor, start: torch.Tensor) -> None:
