@@ -148,7 +148,7 @@ def _lead(results: Mapping[str, Any]) -> str:
         lead += f", {chosen['training']['epochs']:,} epochs, test R² {r2}"
     seconds = clock(sum(results["seconds"].values()))
     devices = " and ".join(dict.fromkeys(results["devices"].values())) or results["provenance"]["device"]
-    made = f"Made on {devices} in {seconds} (minutes:seconds)."
+    made = f"Made on {devices} in {seconds}{'' if 'h' in seconds else ' (minutes:seconds)'}."
     return f"{lead}. Draws of the data: {results['draws']}. {made}"
 
 
