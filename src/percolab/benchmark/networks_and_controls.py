@@ -24,7 +24,7 @@ from percolab.study.networks import untrained
 from percolab.study.settings import Settings
 from percolab.study.sources import Raw, RecordedSource, Source, TorchSource, folder
 from percolab.study.subject import DocumentView, View, n_factors, views
-from percolab.worlds.splits import Split, split_rows
+from percolab.worlds.splits import Split
 
 RENORMED, TRUTH = "random norms", "truth"
 S = Settings[Options]
@@ -69,11 +69,6 @@ class Rows:
 
 class Subject(Material):
     """The data of one draw, as each hierarchy sees them."""
-
-    @cached_property
-    def split(self) -> Split:
-        """Rows of points that networks are trained on, that choose thresholds and settings, and that are scored."""
-        return split_rows(self.dataset, self.settings.training.seeds.split)
 
     @cached_property
     def views(self) -> list[View]:

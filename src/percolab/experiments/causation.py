@@ -41,14 +41,11 @@ CONTROL = {"interchange": RANDOM, "steering": "slope of a random direction", "ab
 def options(scale: str, seeds: int, training: Any) -> Options:
     """Return the options of a scale."""
     if scale == "small":
-        along, layers, count = "kmeans@n_features=64,topk@n_features=256+k=8+steps=400+batch_size=512", "blocks.0", 160
+        along, layer, count = "kmeans@n_features=64,topk@n_features=256+k=8+steps=400+batch_size=512", "blocks.0", 160
     else:
-        along, layers, count = (
-            "kmeans@n_features=512,topk@n_features=2048+k=16+steps=3000+batch_size=4096",
-            "blocks.1",
-            2000,
-        )
-    return Options((f"interchange@along={along}", f"steering@along={along}", "ablation"), (layers,), count)
+        along = "kmeans@n_features=512,topk@n_features=2048+k=16+steps=3000+batch_size=4096"
+        layer, count = "blocks.1", 2000
+    return Options((f"interchange@along={along}", f"steering@along={along}", "ablation"), (layer,), count)
 
 
 def headline(rows: Sequence[Row], s: Settings[Options]) -> Iterator[Line]:

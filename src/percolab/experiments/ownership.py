@@ -118,22 +118,16 @@ def _differences(data: Material, networks: Networks, further: Networks) -> Itera
     s, here, corpus = data.settings, data.here, data.data
     first, second = (_of_lexicon(networks, k, corpus) for k in (0, 1))
     others = {SWAP: second, TUNED: _of_lexicon(further, 0, corpus), RESEEDED: first[1:] + first[:1]}
-    asked: dict[str, Any] = {
-        "layer": s.layers[0] if s.layers else s.options.layer,
-        "documents": s.options.documents,
-        "method": s.options.method,
-    }
+    layer = s.layers[0] if s.layers else s.options.layer
     counts = {pair: s.seeds - (pair == RESEEDED and s.seeds == 2) for pair in PAIRS}  # two networks are one such pair
-    done, total = 0, sum(counts.values())
-    for pair, count in counts.items():
-        for i in range(count):
-            here.progress("pairs", done, total)
-            yield pair, i, diff(
-                first[i], others[pair][i], corpus, trained_on=KNOWN[pair], seed=i, device=here.device,
-                progress=here.progress, **asked,
-            )  # fmt: skip
-            done += 1
-    here.progress("pairs", total, total)
+    members = [(pair, i) for pair, count in counts.items() for i in range(count)]
+    for done, (pair, i) in enumerate(members):
+        here.progress("pairs", done, len(members))
+        yield pair, i, diff(
+            first[i], others[pair][i], corpus, layer=layer, trained_on=KNOWN[pair], documents=s.options.documents,
+            method=s.options.method, seed=i, device=here.device, progress=here.progress,
+        )  # fmt: skip
+    here.progress("pairs", len(members), len(members))
 
 
 # ---------------------------------------------------------------------- estimates

@@ -224,13 +224,8 @@ def _check(data: Material, *probed: Probed) -> Findings:
     """Check the paper's findings, and the same for the controls."""
     s = data.settings
     measured = paper_figures.measures(data.truths[0].forest, by_kind(s, probed, "random"))
-    how: dict[str, Any] = {"fit_from": s.options.fit_from, "multi_cluster": s.data[0] == "multi-cluster"}
-    return Findings(
-        **{
-            target: paper_findings.check(by[controls.TRAINED], by[controls.UNTRAINED], **how)
-            for target, by in measured.items()
-        }
-    )
+    check = partial(paper_findings.check, multi_cluster=s.data[0] == "multi-cluster", fit_from=s.options.fit_from)
+    return Findings(**{name: check(by[controls.TRAINED], by[controls.UNTRAINED]) for name, by in measured.items()})
 
 
 def by_kind(s: Settings[Options], probed: Sequence[Probed], protocol: str) -> ByKind:

@@ -32,7 +32,7 @@ from percolab.ground.arrays import Floats, Ints
 from percolab.intervals import equal_bins, kin, mean_interval, share_interval
 from percolab.nn.networks.activations import label
 from percolab.nn.probing import siblings
-from percolab.nn.probing.siblings import Siblings
+from percolab.nn.probing.siblings import Ready, Siblings
 from percolab.study.estimates import Line, Row, layers_of, row, select
 from percolab.study.experiment import Results, declared
 from percolab.study.material import Array, Material, Networks
@@ -155,26 +155,22 @@ class _Looked:
 
     def measures(self, A: torch.Tensor) -> dict[str, Floats]:
         """Return the separation of all pairs, on all samples and on held-out ones, and the held-out accuracy."""
+
+        def separation(pairs: list[Ready]) -> Floats:
+            return np.concatenate([siblings.separation(siblings.sums(A, each)) for each in pairs])
+
         factor = siblings.solver(A, self.fit[0])
-        accuracy = [
-            siblings.reading_accuracy(A, factor, fit, held_out)
-            for fit, held_out in zip(self.fit, self.held_out, strict=True)
-        ]
-        whole, held_out = (
-            [siblings.separation(siblings.sums(A, each)) for each in pairs] for pairs in (self.whole, self.held_out)
-        )
-        return {
-            name: np.concatenate(values) for name, values in zip(MEASURES, (whole, held_out, accuracy), strict=True)
-        }
+        accuracy = [siblings.reading_accuracy(A, factor, *both) for both in zip(self.fit, self.held_out, strict=True)]
+        values = separation(self.whole), separation(self.held_out), np.concatenate(accuracy)
+        return dict(zip(MEASURES, values, strict=True))
 
 
 def _features(data: Material, model: Any, names: list[str]) -> dict[str, list[Any]]:
     """Return scores of concepts, by method and hierarchy: k-means on the last block, and its neurons."""
     recorded = data.record(model, names[-2:])
     methods = KMeans(data.settings.options.features, batch_size=4096), Neurons()
-    tables = [
-        feature_scores(data, recorded[at], how) for at, how in zip((names[-1], names[-2:][0]), methods, strict=True)
-    ]
+    layers = names[-1], names[-2:][0]
+    tables = [feature_scores(data, recorded[at], how) for at, how in zip(layers, methods, strict=True)]
     return {name: [table[table["summarised"]] for table in each] for name, each in zip(METHODS, tables, strict=True)}
 
 

@@ -91,9 +91,8 @@ def true_differences(pairs: Siblings, y: Floats) -> Floats:
     """Return (2, P) differences of mean y: right less left, and left less right."""
     running = np.concatenate([[0.0], np.cumsum(y[pairs.order])])
     left, right = pairs.sizes
-    there = (running[pairs.stop] - running[pairs.middle]) / right - (
-        running[pairs.middle] - running[pairs.start]
-    ) / left
+    upto_left, upto_middle, upto_right = running[pairs.start], running[pairs.middle], running[pairs.stop]
+    there = (upto_right - upto_middle) / right - (upto_middle - upto_left) / left
     return np.stack([there, -there])
 
 

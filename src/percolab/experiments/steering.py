@@ -129,11 +129,9 @@ def measure(data: Material, networks: Networks) -> Measured:
         if look.epoch > 0 and look.layer not in (RAW, "input"):
             best, units = _features(data, look.A, hierarchies)
         parts = [
-            {
-                **_along_own(look.A, h, steer),
-                **_along_probes(look.A, h, steer),
-                **_along_features(look.A, h, steer, best[h.number], units, len(s.options.doses)),
-            }
+            _along_own(look.A, h, steer)
+            | _along_probes(look.A, h, steer)
+            | _along_features(look.A, h, steer, best[h.number], units, len(s.options.doses))
             for h in hierarchies
         ]
         return {key: np.concatenate([part[key] for part in parts], -2) for key in parts[0]}
@@ -293,9 +291,8 @@ def _probe_rows(data: Measured, blocks: Ints, at: At, names: dict[str, Any]) -> 
         here = {"direction": "probe", "case": case, **names}
         yield row(slope, measure="slope", **here)
         yield row(r2, measure="r2", **here)
-        null = responses.fresh_slope(
-            law, np.stack([response(f"fresh_{t}") for t in range(1, responses.FRESH_PROBES + 1)])
-        )
+        fresh = np.stack([response(f"fresh_{t}") for t in range(1, responses.FRESH_PROBES + 1)])
+        null = responses.fresh_slope(law, fresh)
         yield band(null, measure="slope", direction="fresh probe", case=case, **names)
 
 

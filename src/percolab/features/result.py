@@ -20,6 +20,8 @@ BINNED = ("size", "depth", "fom")
 COUNTS = ("concepts", "features", "dead", "dense")
 #: Columns of the table by size.
 BY_SIZE = ("concepts", "recovery", "chance", "recovered", "splitting", "absorption", "absorption_null")
+#: Columns of concepts whose means are in a summary, under the same names.
+AVERAGED = ("f1_union", "absorption_edge", "absorption", "absorption_null", "absorption_carried", "cosine")
 #: What the names in a summary mean, for pages.
 MEANINGS = (
     "Recovery is the mean over concepts of the best F1 of any feature, recovered the share above 0.8; chance is "
@@ -172,12 +174,7 @@ def concept_means(table: pandas.DataFrame) -> dict[str, float]:
         "chance": mean(table["chance"]),
         "splitting": mean(table["k"][table["k"] > 0]),
         "split": mean(split[union]),
-        "f1_union": mean(table["f1_union"]),
-        "absorption_edge": mean(table["absorption_edge"]),
-        "absorption": mean(table["absorption"]),
-        "absorption_null": mean(table["absorption_null"]),
-        "absorption_carried": mean(table["absorption_carried"]),
-        "cosine": mean(table["cosine"]),
+        **{name: mean(table[name]) for name in AVERAGED},
         "features_per_concept": mean(table["recovering"][table["recovering"] > 0]),
     }
 

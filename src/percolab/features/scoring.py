@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -122,7 +121,10 @@ def score(
     asked = Asked(documents, about, truth)
     n_draws, key = check_integer("draws", draws, 1), check_seed("seed", seed)
     with shown(progress) as tell:
-        done = partial(_report, tell)
+
+        def done(stage: str) -> None:
+            tell("scoring", STAGES.index(stage) + 1, len(STAGES))
+
         with ahead("features.scoring", threads=workers) as wait_for_kernels:
             table, known, limit = _given(dataset, codes, rows, factor, asked, min_size, ratio, threshold)
             decoder = check_decoder(directions, bias, asked.flat("activations", activations), table.shape)
@@ -186,12 +188,6 @@ def _plain(threshold: Floats) -> float | list[float]:
 
 
 STAGES = ("packing", "matching", "chance", "splitting", "absorption", "directions")
-
-
-def _report(progress: Progress, stage: str) -> None:
-    """Report which part of the work is done."""
-    progress("scoring", STAGES.index(stage) + 1, len(STAGES))
-
 
 CONCEPT_COLUMNS = (
     "latent", "size", "depth", "fom", "best_feature", "f1", "chance", "k", "f1_union", "absorption", "absorption_null",

@@ -222,8 +222,7 @@ class Cells:
             self.here.progress("cells", 0, total)
         while left and time.monotonic() < self.until:
             waiting = {id(cell) for cell in left}
-            wave = [cell for cell in left if not any(id(need) in waiting for need in cell.needs)]
-            wave = [cell for cell in wave if all(self.has(need) for need in cell.needs)]
+            wave = [c for c in left if all(id(need) not in waiting and self.has(need) for need in c.needs)]
             if not wave:
                 break
             lowest = min(cell.rank for cell in wave)

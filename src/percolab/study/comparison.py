@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -298,21 +299,17 @@ def read_draw(
     progress: Progress,
 ) -> Iterator[Measured]:
     """Return what every reader gives for every network, layer and hierarchy of one draw."""
-    seen = views(data, rows)
-    total, done = len(seen) * len(networks), 0
-    for view in seen:
-        for network in networks:
-            progress(f"draw {draw}" if draw else "networks", done, total)
-            anywhere = network.role in (RAW, PERMUTED)
-            recorded = network.source.read(view, [network.role] if anywhere else layers, device)
-            for layer, values in recorded.items():
-                for reader in readers:
-                    readings: list[Reading] = []
-                    if not hasattr(reader, "read_network"):
-                        readings = reader.read(view, values, network.seed)
-                    elif isinstance(network.source, TorchSource):  # only a torch module can be intervened on
-                        readings = reader.read_network(view, network.source.model, layer, network.seed)
-                    where = draw, network.role, network.trained_on, network.seed, layer, reader.name
-                    yield from (Measured(*where, r.measure, view.factor, r.units, r.values) for r in readings)
-            done += 1
-    progress(f"draw {draw}" if draw else "networks", total, total)
+    grid, stage = [*product(views(data, rows), networks)], f"draw {draw}" if draw else "networks"
+    for done, (view, network) in enumerate(grid):
+        progress(stage, done, len(grid))
+        anywhere = network.role in (RAW, PERMUTED)
+        recorded = network.source.read(view, [network.role] if anywhere else layers, device)
+        for (layer, values), reader in product(recorded.items(), readers):
+            readings: list[Reading] = []
+            if not hasattr(reader, "read_network"):
+                readings = reader.read(view, values, network.seed)
+            elif isinstance(network.source, TorchSource):  # only a torch module can be intervened on
+                readings = reader.read_network(view, network.source.model, layer, network.seed)
+            where = draw, network.role, network.trained_on, network.seed, layer, reader.name
+            yield from (Measured(*where, r.measure, view.factor, r.units, r.values) for r in readings)
+    progress(stage, len(grid), len(grid))

@@ -63,8 +63,11 @@ def _claim(directory: Path, wanted: Mapping[str, Any], *, overwrite: bool) -> No
                 f"output must hold the same experiment unless overwrite is given, got {str(directory)!r} "
                 f"with {different} {shown(held.get(different))}"
             )
-        for name in MADE:
-            _remove(directory / name)
+        for path in (directory / name for name in MADE):
+            if path.is_dir() and not path.is_symlink():
+                shutil.rmtree(path)
+            else:
+                path.unlink(missing_ok=True)
     write_json(file, {"schema": SCHEMA, "version": VERSION, **wanted})
 
 
@@ -78,13 +81,6 @@ def _is_claimed(directory: Path) -> bool:
     if any(directory.iterdir()):
         raise FileExistsError(f"output must be empty or hold an experiment, got {str(directory)!r}")
     return False
-
-
-def _remove(path: Path) -> None:
-    if path.is_dir() and not path.is_symlink():
-        shutil.rmtree(path)
-    else:
-        path.unlink(missing_ok=True)
 
 
 def read_json(file: Path) -> dict[str, Any]:

@@ -216,8 +216,6 @@ class Experiment(Generic[O]):
             raise ValueError("layers must name modules of the network, got None")
         if layers and not network:
             raise ValueError(f"layers must be left out without network, got {','.join(layers)!r}")
-        if network:
-            find_make(network)
 
     def run(
         self,

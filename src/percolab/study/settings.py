@@ -35,13 +35,6 @@ WORLDS = ("superposed-2", "superposed-4")
 DOCUMENTS = ("documents", "documents-2048")
 DATA = (*HIERARCHY, *WORLDS, *DOCUMENTS)
 
-#: Number of points, and least cluster size.
-_SMALL = {
-    "one-cluster": (10_000, 1),
-    "multi-cluster": (100_000, 100),
-    "superposed-2": (10_000, 1),
-    "superposed-4": (10_000, 1),
-}
 _SMALL_DIM = 50  #: Dimension of data with one hierarchy: below the small network's width, as at paper scale.
 _EPOCHS = {"one-cluster": 500, "multi-cluster": 2500, "superposed-2": 200, "superposed-4": 200}
 SMALL_TRAINING = TrainConfig(d_model=64, epochs=60, batch_size=256, lr=1e-3)
@@ -71,7 +64,7 @@ def recipe_of(data: str, scale: str = "paper") -> AnyRecipe:
     recipe = PRESETS[data if data in WORLDS else f"paper-{check_choice('data', data, DATA)}"]
     if check_choice("scale", scale, SCALES) == "paper":
         return recipe
-    n, least = _SMALL[data]
+    n, least = (100_000, 100) if data == "multi-cluster" else (10_000, 1)  # points, and least cluster size
     if isinstance(recipe, Superposition):
         return replace(recipe, factors=tuple(replace(factor, n_points=n) for factor in recipe.factors))
     return replace(recipe, n_points=n, dim=_SMALL_DIM, min_cluster_size=least)

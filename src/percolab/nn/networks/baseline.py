@@ -137,10 +137,9 @@ def _neighbour_labels(y: Ints, nearest: Neighbours) -> dict[str, LabelScore]:
     tied = np.bincount(nearest.row, minlength=y.size)
     right = nearest.mean((y[nearest.row] == y[nearest.neighbour]).astype(np.float64))
     hit = (y == y[nearest.nearest]).astype(np.float64)
+    loss = -np.log((tied * right + frequency) / (tied + 1))
     return {
-        "nearest_neighbour": LabelScore(
-            float(right.mean()), float(-np.log((tied * right + frequency) / (tied + 1)).mean())
-        ),
+        "nearest_neighbour": LabelScore(float(right.mean()), float(loss.mean())),
         "nearest_neighbour_release": LabelScore(float(hit.mean()), float(-np.log((hit + frequency) / 2).mean())),
     }
 

@@ -78,9 +78,8 @@ class Labels:
 
     def columns(self, losses: NDArray[np.float64], train: Any, validation: Any) -> pandas.DataFrame:
         """Return losses of training and validation rows, and the accuracy on validation rows."""
-        return pandas.DataFrame(
-            dict(zip(("train_loss", "validation_loss", "validation_accuracy"), losses.T, strict=True))
-        )
+        names = ("train_loss", "validation_loss", "validation_accuracy")
+        return pandas.DataFrame(dict(zip(names, losses.T, strict=True)))
 
     def score(self, output: torch.Tensor, target: torch.Tensor) -> LabelScore:
         """Return accuracy and log loss."""

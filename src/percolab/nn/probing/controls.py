@@ -136,7 +136,7 @@ def of_kinds(forest: Forest, by_protocol: Mapping[str, ByKind]) -> dict[str, pan
     s_latent, s_cluster, FOM, n_validation; of a depth: depth, n_validation, n_latents; then MSE, its mean over members
     and draws, MSE_sd, the standard deviation over members, and baseline, the error of the training mean.
     """
-    latents, depths = [], []
+    tables: dict[str, list[pandas.DataFrame]] = {"per_latent": [], "per_depth": []}
     for protocol, by_kind in by_protocol.items():
         for kind, members, name in _series(by_kind):
             first, n = members[0], members[0].n
@@ -147,13 +147,10 @@ def of_kinds(forest: Forest, by_protocol: Mapping[str, ByKind]) -> dict[str, pan
                 k = first.at(target)
                 mse = np.stack([errors.mse(name)[:, k].mean(1) for errors in members])
                 baseline = first.baseline[:, k].mean(1)
-                latents.append(_summarised(head | first.latent_columns(forest), mse, baseline))
+                tables["per_latent"].append(_summarised(head | first.latent_columns(forest), mse, baseline))
                 by_member = np.stack([mean(of_member * n) for of_member in mse])
-                depths.append(_summarised(head | by_depth, by_member, mean(baseline * n)))
-    return {
-        "per_latent": pandas.concat(latents, ignore_index=True),
-        "per_depth": pandas.concat(depths, ignore_index=True),
-    }
+                tables["per_depth"].append(_summarised(head | by_depth, by_member, mean(baseline * n)))
+    return {name: pandas.concat(parts, ignore_index=True) for name, parts in tables.items()}
 
 
 def _summarised(columns: dict[str, Any], mse: Floats, baseline: Floats) -> pandas.DataFrame:

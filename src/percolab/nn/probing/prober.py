@@ -190,12 +190,8 @@ class _Plan:
 
     def errors(self, fit: CrossFit, scores: Scores) -> ProbeErrors:
         """Return the errors without representations: the arrays that all representations share."""
-        means = (
-            torch.stack([of_part.mean for of_part in fit.fits])
-            .view(-1, self.depths.size, len(self.columns))
-            .cpu()
-            .numpy()
-        )
+        stacked = torch.stack([of_part.mean for of_part in fit.fits])
+        means = stacked.view(-1, self.depths.size, len(self.columns)).cpu().numpy()
         mean, n, about = means[self.part, self.depth_index], scores.n, scores.target
         squares = scores.target_squared + 2 * mean * about + n * mean**2
         n_train = self.n_train.mean(1).astype(np.int64)
