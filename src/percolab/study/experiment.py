@@ -356,12 +356,12 @@ class Study(Generic[O]):
         drawn = experiment.draw(rows, s) if rows else {}
         details = experiment.details(analyses, s) if experiment.details and analyses else Details([], {}, {}, {})
         images = self._write({**drawn, **details.drawn})
-        missing = self.missing()
+        missing, networks = self.missing(), _trained(analyses)
         results = {
             "schema": SCHEMA, "version": VERSION, "experiment": s.experiment, "scale": s.scale, "command": s.command,
             "draws": len(draws), "missing": missing, "failed": self.failed(),
             "headline": [line.to_dict() for line in headline],
-            "estimates": [row.to_dict() for row in rows], "training": _trained(analyses), "settings": s.to_dict(),
+            "estimates": [row.to_dict() for row in rows], "training": networks, "settings": s.to_dict(),
             **details.values, **self._times(begun),
             "provenance": provenance(PACKAGES, device=device),
         }  # fmt: skip
@@ -371,7 +371,9 @@ class Study(Generic[O]):
         if analyses and find_spec("pyarrow") is not None:
             with replacing(self.directory / TABLE) as file:
                 tidy([analysis.results for analysis in analyses]).to_parquet(file, index=False)
-        shown = report.Report(experiment.words, results, rows, headline, images, details.sections, details.finding)
+        shown = report.Report(
+            experiment.words, results, networks, rows, headline, images, details.sections, details.finding
+        )
         with replacing(self.directory / REPORT) as file:
             file.write_bytes(report.make(shown))
         write_json(self.directory / RESULTS, results)

@@ -57,6 +57,8 @@ class Report:
 
     words: Words
     results: Mapping[str, Any]  #: all numbers, as in results.json
+    #: number of networks, and their scores; in results.json an experiment may say it in its own way
+    networks: Mapping[str, Any]
     rows: Sequence[Row]
     headline: Sequence[Line]
     images: Mapping[str, tuple[bytes, str]]  #: PNGs and captions by name, the one that answers the question first
@@ -68,7 +70,7 @@ def make(report: Report) -> bytes:
     """Return the page: verdict, one picture, table; the method is folded, and other figures and the making follow."""
     text, results = report.words, report.results
     first, *others = [pages.image(png, caption, wide=True) for png, caption in report.images.values()] or [""]
-    lead = [_lead(results), *([] if results["scale"] == "paper" else [REDUCED])]
+    lead = [_lead(results, report.networks), *([] if results["scale"] == "paper" else [REDUCED])]
     body = [
         first,
         *_table(report.headline),
@@ -138,9 +140,9 @@ def _by_chance(lines: Sequence[Line]) -> str:
     return f"{text} {TWO_SEEDS}" if any(line.row.estimate.seeds == 2 for line in lines) else text
 
 
-def _lead(results: Mapping[str, Any]) -> str:
+def _lead(results: Mapping[str, Any], scores: Mapping[str, Any]) -> str:
     """Return what was trained, on which data, and how long it took."""
-    chosen, scores = results["settings"], results["training"]
+    chosen = results["settings"]
     lead = f"{counted(scores.get('networks', 0), 'network')} on {' and '.join(chosen['data'])} data"
     known = [score["r2"] for score in scores.get("test", ()) if score.get("r2") == score.get("r2")]
     if known:
