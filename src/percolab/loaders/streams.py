@@ -19,10 +19,10 @@ still meet in a batch.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
-from itertools import chain, count, repeat
+from itertools import chain, repeat
 from typing import Any
 
 import numpy as np
@@ -341,18 +341,13 @@ class DocumentStream:
 
     def batches(self, epoch: int = 0, share: Share = Share(), room: Room | None = None) -> Batches:
         """Yield the batches of a share, made ahead of use, the same in every epoch. Close the generator to stop."""
-        return ahead(partial(self._make, lo, room) for lo in self._starts(share))
+        numbers = range(share.worker, self.n_batches(share.world_size), share.n_workers)
+        starts = ((batch * share.world_size + share.rank) * self.batch_size for batch in numbers)
+        return ahead(partial(self._make, lo, room) for lo in starts)
 
     def parts(self) -> tuple[Room, int, int]:
         """Return a function that allocates batches, their most rows, and how many are alive at a time."""
         return self._room, self.batch_size, READERS + 8
-
-    def _starts(self, share: Share) -> Iterator[int]:
-        """Yield the first document of each batch of a share."""
-        for batch in count(share.worker, share.n_workers):
-            if batch >= self.n_batches(share.world_size):
-                return
-            yield (batch * share.world_size + share.rank) * self.batch_size
 
     def _room(self, n_rows: int) -> Batch:
         shapes = {name: column.shape[1:] for name, column in self.documents.part(0, 0).columns(self.columns, 1).items()}
