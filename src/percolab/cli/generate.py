@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from percolab.cli import options
-from percolab.cli.errors import UnfinishedError, command
+from percolab.cli.errors import command
+from percolab.cli.experiments import resumable
 from percolab.cli.networks import MOST_CORPUS
 from percolab.cli.options import argument, choice_option, given, number, number_option, read_target, word_option
 from percolab.corpora.collection import DocumentRange
@@ -177,11 +178,8 @@ def in_shards(recipe: AnyRecipe, output: str, how: dict[str, Any], overwrite: bo
     from percolab.show import summary
     from percolab.store.shards import generate_store
 
-    try:
-        with progress.bar(visible=not quiet) as display:
-            made = generate_store(recipe, output, overwrite=overwrite, progress=display, **how)
-    except KeyboardInterrupt:
-        raise UnfinishedError("interrupted; the same command resumes it") from None
+    with resumable("the same command resumes it"), progress.bar(visible=not quiet) as display:
+        made = generate_store(recipe, output, overwrite=overwrite, progress=display, **how)
     if quiet:
         return
     if isinstance(recipe, Recipe):
