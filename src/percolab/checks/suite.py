@@ -148,14 +148,12 @@ class Verification:
         target = Path(path) if Path(path).suffix == ".html" else Path(path) / FILE_NAME
         with style.sheet():
             body = [_p_values(self.checks), *_tables(self.checks)]
-            body += [pages.definitions(DEFINITIONS), pages.heading("A figure for each law")]
-            body += [
-                pages.grid(
-                    panel(check.draw, f"{check.law}: {check.verdict}. {check.note}")
-                    for check in self.checks
-                    if check.draw is not None
-                )
-            ]
+            figures = (
+                panel(check.draw, f"{check.law}: {check.verdict}. {check.note}")
+                for check in self.checks
+                if check.draw is not None
+            )
+            body += [pages.definitions(DEFINITIONS), pages.heading("A figure for each law"), pages.grid(figures)]
         target.parent.mkdir(parents=True, exist_ok=True)
         lead = f"{self.subject or 'Data without a name'}. percolab {__version__}."
         look = "good" if self.passed else "bad"
@@ -356,7 +354,3 @@ def _tables(checks: Sequence[Check]) -> Iterator[str]:
             looks.append(LOOKS[check.verdict])
         yield from [pages.heading(data)] if data else []
         yield pages.table(rows, head, looks, stack=True)
-
-
-def _caption(check: Check) -> str:
-    return f"{check.law}: {check.verdict}. {check.note}"
