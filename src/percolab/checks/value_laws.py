@@ -182,13 +182,9 @@ def set_values(subject: Subject) -> Check:
 
 
 def _last_values(subject: Subject) -> tuple[dict[int, float], dict[int, float]]:
-    latents: dict[int, float] = {}
-    points: dict[int, float] = {}
-    for edit in subject.recipe.edits:
-        if isinstance(edit, Do):
-            latents.update(edit.z)
-            points.update(edit.point_z)
-    return latents, points
+    edits = [edit for edit in subject.recipe.edits if isinstance(edit, Do)]
+    latents = dict(pair for edit in edits for pair in edit.z)
+    return latents, dict(pair for edit in edits for pair in edit.point_z)
 
 
 def drawn(subject: Subject) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
