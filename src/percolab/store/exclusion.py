@@ -179,11 +179,9 @@ def _alone_in(path: Path, target: Location) -> Iterator[None]:
             if not path.exists():
                 files.check_directory(path)
                 path.mkdir(exist_ok=True)
-            try:
+            with suppress(FileNotFoundError):  # another run wrote nothing and removed it: begin again
                 held.enter_context(locked(path, target))
                 break
-            except FileNotFoundError:  # another run wrote nothing and removed it
-                continue
         try:
             yield
         finally:
