@@ -69,7 +69,8 @@ class Superposition(Written, kind=KIND):
     ) -> None:
         recipes = _as_factors(factors)
         count = len(recipes)
-        size = _as_dim(dim, recipes)
+        dims = sorted({recipe.dim for recipe in recipes})
+        size = _as_dim(dim, dims)
         fill(
             self,
             factors=recipes,
@@ -77,7 +78,7 @@ class Superposition(Written, kind=KIND):
             product=_as_product(product, count),
             scales=_as_numbers("scales", scales, count, least=0.0),
             dim=size,
-            rotate=_as_rotate(rotate, size, recipes),
+            rotate=_as_rotate(rotate, size, dims),
             seed=secrets.randbits(DRAWN_SEED_BITS) if seed is None else check_seed("seed", seed),
         )
         self._check_labels()
@@ -187,19 +188,17 @@ def _as_product(product: object, count: int) -> tuple[int, int] | None:
     return first, second
 
 
-def _as_dim(dim: object, recipes: tuple[Recipe, ...]) -> int:
+def _as_dim(dim: object, dims: list[int]) -> int:
     if dim is not None:
         return check_integer("dim", dim, 1)
-    dims = sorted({recipe.dim for recipe in recipes})
     if len(dims) > 1:
         raise ValueError(f"dim must be given where factors have different dimensions, got {_listed(dims)}")
     return dims[0]
 
 
-def _as_rotate(rotate: object, dim: int, recipes: tuple[Recipe, ...]) -> bool:
+def _as_rotate(rotate: object, dim: int, dims: list[int]) -> bool:
     if rotate is not None and not isinstance(rotate, bool | np.bool_):
         raise ValueError(f"rotate must be True, False or None, got {rotate!r}")
-    dims = sorted({recipe.dim for recipe in recipes})
     needed = dims != [dim]
     if needed and rotate is not None and not rotate:
         raise ValueError(f"rotate must be True to put factors of {_listed(dims)} dimensions into {dim}, got False")
