@@ -180,8 +180,7 @@ def represent(
     """
     check_choice("name", FORMERLY.get(name, name), REPRESENT)
     given: dict[str, Any] = {"data": data, "seeds": seeds, "epochs": epochs, "draws": draws, "network": network}
-    given |= {"layers": layers and layers.split(","), "readers": _listed(readers)}
-    given |= {"activations": activations}
+    given |= {"layers": layers and layers.split(","), "readers": _listed(readers), "activations": activations}
     _run(name, scale, output, given, device=device, overwrite=overwrite, ray=ray, quiet=quiet)
 
 

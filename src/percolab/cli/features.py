@@ -106,7 +106,6 @@ def score(
         for name, value in (("method", method), ("layer", layer), ("device", device != "auto")):
             if value:
                 raise ValueError(f"{name} must come with run or network or activations, got CODES")
-        assert codes is not None
         scored = _score_codes(path, codes, rows, settings)
     if output is not None:
         write(output, scored.content(output.suffix), overwrite=overwrite, as_json=as_json)

@@ -93,8 +93,7 @@ class Corpus(Written, kind=KIND):
     @cached_property
     def _filter(self) -> Filter:
         """The recursion over the lexicons, which are built once."""
-        sources = self.lexicons
-        forests = [lexicons_.grown(source) if isinstance(source, Recipe) else source for source in sources]
+        forests = [lexicons_.grown(source) if isinstance(source, Recipe) else source for source in self.lexicons]
         sizes = [forest.n_points for forest in forests]
         if len(set(sizes)) > 1:
             raise ValueError(f"lexicons must have the same number of tokens, got {' and '.join(map(str, sizes))}")

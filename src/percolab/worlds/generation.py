@@ -145,8 +145,7 @@ def _superpose(recipe: Superposition, threads: int, progress: Progress) -> Super
             X = source if in_place else np.empty((len(source), recipe.dim), recipe.dtype)
         samples.fill_rows(k, len(source), recipe.seed, threads, rows[:, k])
         scale = recipe.scales[k] / sigma[k]
-        how = rotation_of(recipe, k)
-        samples.add_factor(source, rows[:, k], scale, how, X, fresh=k == 0, threads=threads)
+        samples.add_factor(source, rows[:, k], scale, rotation_of(recipe, k), X, fresh=k == 0, threads=threads)
         progress("sum", (k + 1) * len(X), count * len(X))
         factors.append(remade(factor))
         del factor, source  # frees their memory before the next factor is made

@@ -57,11 +57,8 @@ def rehearse(dtype: str) -> None:
     tip["first"], tip["latent"], tip["size"], tip["depth"] = [0, 1], 1, 1, 1
     skeleton["size"], skeleton["left"], skeleton["parent"] = 2, 1, -1
     expansion = Expansion(tip, skeleton, np.zeros(0, TOKEN), first_end=2)
-    stand, left_size, end_row = (
-        Stand.of_clusters(np.array([0, 2]), np.zeros(1, np.int64)),
-        np.ones(1, np.int64),
-        np.array([0, 1, 0, 1]),
-    )
+    stand = Stand.of_clusters(np.array([0, 2]), np.zeros(1, np.int64))
+    left_size, end_row = np.ones(1, np.int64), np.array([0, 1, 0, 1])
     forest = Forest(stand.start, np.zeros(1, np.int64), np.arange(2), left_size, end_row[:2].reshape(1, 2))
     _fill(recipe, forest, growth.Trees(stand, expansion, left_size, end_row), 1, silent)
 

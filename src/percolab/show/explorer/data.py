@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from percolab.ground.arrays import Floats, Ints
 from percolab.ground.progress import Progress, silent
+from percolab.ground.text import counted
 from percolab.model.forest import Forest
 from percolab.show.cluster_picture import principal_components
 from percolab.show.explorer import shown_features
@@ -172,8 +173,7 @@ def tree_columns(truth: Truth, listing: Listing) -> dict[str, Any]:
 
 def seen_alone(forest: Forest, listing: Listing) -> Ints:
     """Return the latents that get their own components, the largest first."""
-    least = max(listing.min_size, FEWEST_SEEN)
-    chosen = forest.concepts(least, VIEW_RATIO)
+    chosen = forest.concepts(max(listing.min_size, FEWEST_SEEN), VIEW_RATIO)
     chosen = chosen[forest.latent_size[chosen] < forest.n_points]
     return chosen[np.argsort(-forest.latent_size[chosen], kind="stable")]
 
@@ -262,8 +262,7 @@ def _lead(dataset: AnyDataset) -> str:
     if isinstance(dataset, Superposed):
         return f"{n:,} samples in {dim} dimensions, {len(dataset.factors)} hierarchies added"
     forest = dataset.forest
-    clusters = f"{forest.n_clusters:,} cluster{'' if forest.n_clusters == 1 else 's'}"
-    return f"{n:,} points in {dim} dimensions, {clusters}, {forest.n_latents:,} latents"
+    return f"{n:,} points in {dim} dimensions, {counted(forest.n_clusters, 'cluster')}, {forest.n_latents:,} latents"
 
 
 def _about(dataset: AnyDataset, factor: int) -> dict[str, Any]:
