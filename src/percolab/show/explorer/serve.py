@@ -8,6 +8,7 @@ requests through a name that resolves to this machine.
 from __future__ import annotations
 
 import ipaddress
+from contextlib import suppress
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Lock
@@ -32,12 +33,8 @@ class Server:
 
     def run(self) -> None:
         """Answer until interrupted."""
-        try:
+        with suppress(KeyboardInterrupt), self._http:
             self._http.serve_forever()
-        except KeyboardInterrupt:
-            pass
-        finally:
-            self._http.server_close()
 
     def close(self) -> None:
         """Stop answering."""
