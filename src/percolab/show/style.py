@@ -88,10 +88,9 @@ def as_png(figure: Figure, dpi: int = 100) -> bytes:
     """Return a figure as the bytes of a PNG, for pages, notebooks and files; axis labels that are too long wrap."""
     png = _drawn(figure, dpi)
     labels = [label for axes in figure.axes for label in (axes.xaxis.label, axes.yaxis.label)]
-    excess = {label: _excess(label, figure, dpi) for label in labels}
-    cut = [label for label in labels if excess[label] > 1]
-    for label in cut:
-        label.set_text(_broken(label.get_text(), math.ceil(excess[label])))
+    cut = {label: excess for label in labels if (excess := _excess(label, figure, dpi)) > 1}
+    for label, excess in cut.items():
+        label.set_text(_broken(label.get_text(), math.ceil(excess)))
     return _drawn(figure, dpi) if cut else png
 
 

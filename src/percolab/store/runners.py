@@ -287,8 +287,7 @@ def check_address(address: str) -> None:
 
     Ray itself tries for minutes, and then ends the process.
     """
-    known = _resolve(address)
-    host, _, port = known.removeprefix("ray://").rpartition(":")
+    host, _, port = _resolve(address).removeprefix("ray://").rpartition(":")
     if not host or not port.isdecimal() or not 0 < int(port) < 65536:
         raise ValueError(f"address must be HOST:PORT, ray://HOST:PORT or 'auto', got {address!r}")
     try:

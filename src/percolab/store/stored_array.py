@@ -98,7 +98,8 @@ class StoredArray(LazyArray):
     def _read(self, rows: Needed, columns: tuple[Any, ...]) -> NDArray[Any]:
         """Read rows and apply an index of columns to each."""
         taken = slice(None), *columns
-        shape = (_count(rows), *np.empty((0, *self.shape[1:]))[taken].shape[1:])
+        n_rows = rows.stop - rows.start if isinstance(rows, slice) else rows.size
+        shape = (n_rows, *np.empty((0, *self.shape[1:]))[taken].shape[1:])
         needed = int(np.prod(shape, dtype=object)) * self.dtype.itemsize + self._chunks.layout.block_bytes
         memory.require(needed, f"{self.name} cannot be read at once: it needs")
         out = np.empty(shape, self.dtype)
@@ -132,10 +133,6 @@ class StoredArray(LazyArray):
         blocks, first = np.unique(rows // step, return_index=True)
         for block, (lo, hi) in zip(blocks.tolist(), pairwise([*first.tolist(), rows.size]), strict=True):
             yield block, rows[lo:hi] - block * step, slice(lo, hi)
-
-
-def _count(needed: Needed) -> int:
-    return needed.stop - needed.start if isinstance(needed, slice) else needed.size
 
 
 def plan(index: Any, n_rows: int) -> tuple[Needed, tuple[Any, ...], tuple[Any, ...]]:
