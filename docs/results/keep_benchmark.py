@@ -2,7 +2,7 @@
 
     python docs/results/keep_benchmark.py v1/documents/results.json documents
 
-writes benchmark/documents.json, of some 200 KB, from the results of `percolab benchmark -o v1`.
+writes benchmark/documents.json, of some 150 to 400 KB, from the results of `percolab benchmark -o v1`.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def main() -> None:
     kept["levels"] = [{key: row[key] for key in LEVEL} for row in rows if row["part"] == "level"]
     kept["curves"] = [{key: row[key] for key in CURVE} for row in rows if row["part"] == "curve"]
     file = HERE / "benchmark" / f"{name}.json"
-    file.write_text(json.dumps(kept, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    file.write_text(json.dumps(kept, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -390,6 +390,21 @@ def benchmark_endpoints(task: str) -> str:
     return f"{first}\n\n{table(['endpoint', 'method', 'draws', 'pairs dropped', 'found with 80% power'], grounds)}"
 
 
+def benchmark_tasks(endpoint: str) -> str:
+    """Return an endpoint of all tasks at the small scale, one line per task: estimates, and verdicts that decide."""
+    rows = []
+    for task in SMALL_TASKS:
+        tested = [endpoint_of(f"{task}-small", endpoint, method) for method in CONFIRMATORY]
+        rows.append([f"`{task}`", *("" if one is None else f"{interval(one)}{decided(one)}" for one in tested)])
+    kept = [i for i in range(1 + len(CONFIRMATORY)) if any(row[i] for row in rows)]
+    return table([["task", *CONFIRMATORY][i] for i in kept], [[row[i] for i in kept] for row in rows])
+
+
+def decided(endpoint: dict[str, Any]) -> str:
+    """Return the verdict of an endpoint, if there is one."""
+    return "" if endpoint["verdict"] == "undecided" else f", {endpoint['verdict']}"
+
+
 def level_of(task: str, role: str, method: str, measure: str) -> dict[str, Any] | None:
     """Return the mean of a measure of a method in networks of a role."""
     wanted = {"role": role, "method": method, "measure": measure}
@@ -415,6 +430,17 @@ def dictionaries(task: str) -> str:
 
 
 CONFIRMATORY = ("topk", "batchtopk", "matryoshka", "kmeans")
+SMALL_TASKS = (
+    "documents",
+    "documents-tuned",
+    "superposed-2",
+    "superposed-2-tenth",
+    "superposed-4",
+    "superposed-4-tenth",
+    "paper-one-cluster",
+    "paper-one-cluster-tenth",
+    "paper-multi-cluster",
+)
 READERS = {
     "beliefs": "beliefs, R²",
     "topk": "TopK, F1",
@@ -489,7 +515,8 @@ PAGES: dict[str, dict[str, Callable[[], str]]] = {
         f"{task}, {kind}": partial(make, task)
         for task in ("documents", "documents-small", "superposed-2-small")
         for kind, make in (("methods", benchmark_methods), ("endpoints", benchmark_endpoints))
-    },
+    }
+    | {f"small tasks, {endpoint}": partial(benchmark_tasks, endpoint) for endpoint in ("method", "question")},
     "documents.md": {
         "documents, full, levels": partial(documents_levels, "full"),
         **{f"documents, {file}": partial(documents, file) for file in ("full", "small")},
