@@ -188,7 +188,7 @@ def test_nearest_centres_fire_and_decode_to_their_mean():
     distance = np.square(rows[:, None] - method.directions).sum(2)
     nearest = np.argsort(distance, axis=1)[:, :3]
     assert all(set(np.flatnonzero(code)) == set(near) for code, near in zip(codes, nearest, strict=True))
-    np.testing.assert_allclose(codes @ method.directions, method.directions[nearest].mean(1), rtol=1e-5)
+    np.testing.assert_allclose(codes @ method.directions, method.directions[nearest].mean(1), atol=3e-3)
     method.k = 11
     with pytest.raises(ValueError, match="k must be at most n_features, 10, got 11"):
         method.encode(rows)

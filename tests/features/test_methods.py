@@ -15,7 +15,7 @@ import percolab as pl
 from percolab.features import inputs, methods, register, score
 from percolab.features import register as lineup
 from percolab.features.concepts import by_row
-from percolab.features.methods import ICA, PCA, KMeans, Neurons, Oracle, RandomDictionary, TrueDirections
+from percolab.features.methods import FALL, ICA, PCA, KMeans, Neurons, Oracle, RandomDictionary, TrueDirections
 from percolab.features.register import Budget
 
 EXAMPLE = Path(__file__).parents[1] / "example_method"
@@ -64,8 +64,20 @@ def test_kmeans_has_one_feature_a_row_at_the_nearest_centre(X):
     method = KMeans(20).fit(X)
     codes = method.encode(X[:100])
     distance = ((X[:100, None] - method.directions[None]) ** 2).sum(-1)
-    assert np.array_equal(codes.toarray(), np.eye(20)[distance.argmin(1)])
-    np.testing.assert_allclose(decoded(method, codes), method.directions[distance.argmin(1)])
+    assert np.array_equal(codes.toarray() > 0, np.eye(20)[distance.argmin(1)] > 0)
+    np.testing.assert_allclose(decoded(method, codes), method.directions[distance.argmin(1)], rtol=1e-3)
+
+
+@pytest.mark.parametrize("k", [1, 3])
+def test_a_threshold_on_a_feature_of_kmeans_is_a_ball(X, k):
+    """Codes were once 1/k whatever the distance, so no threshold could help k-means as it helps other methods."""
+    method = KMeans(20, k=k).fit(X)
+    codes, distance = method.encode(X).toarray(), np.linalg.norm(X[:, None] - method.directions, axis=2)
+    for f in range(20):
+        fires = codes[:, f] > 0
+        order = np.argsort(distance[fires, f])
+        assert (np.diff(codes[fires, f][order]) <= 0).all()
+        assert len(np.unique(codes[fires, f])) > 0.9 * fires.sum()
 
 
 def test_kmeans_on_a_device_is_kmeans(X):
@@ -129,7 +141,10 @@ def test_kmeans_on_a_gpu_encodes_its_nearest_centre(X):
     values = torch.tensor(X).cuda()
     method = KMeans(20, device="cuda").fit(values)
     distance = ((X[:, None] - method.directions[None]) ** 2).sum(-1)
-    assert np.array_equal(method.encode(values).toarray(), np.eye(20)[distance.argmin(1)])
+    codes = method.encode(values).toarray()
+    assert np.array_equal(codes > 0, np.eye(20)[distance.argmin(1)] > 0)
+    on_cpu = (1 - FALL * np.sqrt(distance) / (np.sqrt(distance) + method._spread)) * (codes > 0)
+    np.testing.assert_allclose(codes, on_cpu, atol=1e-6)
 
 
 def test_kmeans_takes_arrays_whatever_the_device(X):

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     import scipy.sparse
 
 Floats = NDArray[np.floating[Any]]
+FALL = 1e-3  #: Largest part of a code of k-means that is lost with the distance: small, so that decoding is a mean.
 
 
 class Method(Protocol):
@@ -53,10 +54,11 @@ class Decodes:
 
 @dataclass
 class KMeans(Decodes):
-    """Clusters of activations, one feature each: the k nearest centres of a row fire, with code 1/k.
+    """Clusters of activations, one feature each: the k nearest centres of a row fire, with codes of almost 1/k.
 
-    A row is thus decoded to the mean of its nearest centres. Computed by scikit-learn, or on a GPU by the same steps in
-    torch, with all rows in each step.
+    A row is thus decoded to the mean of its nearest centres. Codes fall with the distance from the centre, by less than
+    a thousandth (`FALL`), so that a threshold on a feature is a ball around its centre. Computed by scikit-learn, or on
+    a GPU by the same steps in torch, with all rows in each step.
     """
 
     n_features: int
@@ -66,21 +68,23 @@ class KMeans(Decodes):
     batch_size: int | None = None  #: rows of a mini-batch; None takes all rows in each step, which is better and slower
     device: str | None = None  #: cpu, cuda, cuda:N, or auto: a GPU where there is one; None: where the activations are
     _model: Any = field(default=None, init=False, repr=False, compare=False)
+    _spread: float = field(default=1.0, init=False, repr=False, compare=False)  #: deviation of the fitted rows
 
     def fit(self, activations: Any) -> Self:
         """Find the clusters."""
         seed, self._model = check_seed("seed", self.seed), None
         on_gpu = self._on_gpu(activations)
         if on_gpu is None:
-            values = _check_rows("n_features", self.n_features, check_activations(activations))
+            values: Any = _check_rows("n_features", self.n_features, check_activations(activations))
             self._model = self._by_sklearn(seed).fit(values)
             self.directions = self._model.cluster_centers_
         else:
             from percolab.features import on_torch
 
-            _check_rows("n_features", self.n_features, on_gpu)
-            self._model = on_torch.fit_centres(on_gpu, self.n_features, seed, self.max_iterations)
+            values = _check_rows("n_features", self.n_features, on_gpu)
+            self._model = on_torch.fit_centres(values, self.n_features, seed, self.max_iterations)
             self.directions = as_array(self._model)
+        self._spread = float(values.var(0).sum()) ** 0.5 or 1.0
         self.bias = np.zeros(self.directions.shape[1])
         return self
 
@@ -108,32 +112,34 @@ class KMeans(Decodes):
         rows = activations if hasattr(activations, "detach") else check_activations(activations)
         return on_torch.as_rows(rows, place)
 
-    def _nearest(self, activations: Any) -> NDArray[np.int64]:
-        """Return (n, k) the nearest centres of each row, increasing."""
+    def _nearest(self, activations: Any) -> tuple[NDArray[np.int64], Floats]:
+        """Return (n, k) the nearest centres of each row, increasing, and their distances."""
         on_gpu = self._on_gpu(activations)
         if on_gpu is not None:
             from percolab.features import on_torch
 
             mean = self._model.mean(0)
-            return np.sort(as_array(on_torch.nearest(on_gpu - mean, self._model - mean, self.k)))
+            nearest = on_torch.nearest(on_gpu - mean, self._model - mean, self.k).sort(1).values
+            return as_array(nearest), as_array(on_torch.distances(on_gpu, self._model, nearest))
         values = check_activations(activations)
-        if self.k == 1:
-            return np.asarray(self._model.predict(values))[:, None]
-        step = max(1, BLOCK_CELLS // self.n_features)
-        parts = [self._model.transform(values[lo : lo + step]) for lo in range(0, len(values), step)]
-        return np.concatenate([np.sort(np.argpartition(part, self.k - 1)[:, : self.k]) for part in parts])
+        nearest, distances, step = [], [], max(1, BLOCK_CELLS // self.n_features)
+        for lo in range(0, len(values), step):
+            block = self._model.transform(values[lo : lo + step])
+            nearest.append(np.sort(np.argpartition(block, self.k - 1)[:, : self.k]))
+            distances.append(np.take_along_axis(block, nearest[-1], 1))
+        return np.concatenate(nearest), np.concatenate(distances)
 
     def encode(self, activations: Any) -> Any:
-        """Return codes 1/k at the k nearest centres of each row."""
+        """Return codes at the k nearest centres of each row: 1/k, and the less the farther, by at most `FALL`."""
         import scipy.sparse
 
         _fitted(self)
         if check_integer("k", self.k, 1) > self.n_features:
             raise ValueError(f"k must be at most n_features, {self.n_features}, got {self.k}")
-        nearest = self._nearest(activations)
-        n = len(nearest)
-        parts = np.full(n * self.k, 1 / self.k, np.float32), nearest.ravel().astype(np.int32), self.k * np.arange(n + 1)
-        return scipy.sparse.csr_array(parts, shape=(n, self.n_features))
+        nearest, distances = self._nearest(activations)
+        codes = ((1 - FALL * distances / (distances + self._spread)) / self.k).astype(np.float32)
+        parts = codes.ravel(), nearest.ravel().astype(np.int32), self.k * np.arange(len(nearest) + 1)
+        return scipy.sparse.csr_array(parts, shape=(len(nearest), self.n_features))
 
 
 @dataclass

@@ -170,6 +170,11 @@ def nearest(rows: torch.Tensor, centres: torch.Tensor, k: int = 1) -> torch.Tens
     return torch.cat([part.topk(k, largest=False).indices for part in distances])
 
 
+def distances(rows: torch.Tensor, centres: torch.Tensor, chosen: torch.Tensor) -> torch.Tensor:
+    """Return (n, k) the distances of each row from its chosen centres."""
+    return torch.stack([(rows - centres[at]).norm(dim=1) for at in chosen.T], 1)
+
+
 def _means(rows: torch.Tensor, cluster: torch.Tensor, centres: torch.Tensor) -> torch.Tensor:
     """Return the mean of each cluster's rows; an empty cluster keeps its centre.
 
