@@ -119,8 +119,8 @@ class KMeans(Decodes):
             from percolab.features import on_torch
 
             mean = self._model.mean(0)
-            nearest = on_torch.nearest(on_gpu - mean, self._model - mean, self.k).sort(1).values
-            return as_array(nearest), as_array(on_torch.distances(on_gpu, self._model, nearest))
+            at = on_torch.nearest(on_gpu - mean, self._model - mean, self.k).sort(1).values
+            return as_array(at), as_array(on_torch.distances(on_gpu, self._model, at))
         values = check_activations(activations)
         nearest, distances, step = [], [], max(1, BLOCK_CELLS // self.n_features)
         for lo in range(0, len(values), step):
