@@ -15,7 +15,7 @@ import percolab as pl
 from percolab.features import inputs, methods, register, score
 from percolab.features import register as lineup
 from percolab.features.concepts import by_row
-from percolab.features.methods import FALL, ICA, PCA, KMeans, Neurons, Oracle, RandomDictionary, TrueDirections
+from percolab.features.methods import ICA, PCA, KMeans, Neurons, Oracle, RandomDictionary, TrueDirections
 from percolab.features.register import Budget
 
 EXAMPLE = Path(__file__).parents[1] / "example_method"
@@ -78,6 +78,11 @@ def test_a_threshold_on_a_feature_of_kmeans_is_a_ball(X, k):
         order = np.argsort(distance[fires, f])
         assert (np.diff(codes[fires, f][order]) <= 0).all()
         assert len(np.unique(codes[fires, f])) > 0.9 * fires.sum()
+    method.fall = 0
+    np.testing.assert_array_equal(np.unique(method.encode(X).toarray()), np.float32([0, 1 / k]))
+    method.fall = -1
+    with pytest.raises(ValueError, match="fall must be"):
+        method.encode(X)
 
 
 def test_kmeans_on_a_device_is_kmeans(X):
@@ -143,7 +148,7 @@ def test_kmeans_on_a_gpu_encodes_its_nearest_centre(X):
     distance = ((X[:, None] - method.directions[None]) ** 2).sum(-1)
     codes = method.encode(values).toarray()
     assert np.array_equal(codes > 0, np.eye(20)[distance.argmin(1)] > 0)
-    on_cpu = (1 - FALL * np.sqrt(distance) / (np.sqrt(distance) + method._spread)) * (codes > 0)
+    on_cpu = (1 - method.fall * np.sqrt(distance) / (np.sqrt(distance) + method._spread)) * (codes > 0)
     np.testing.assert_allclose(codes, on_cpu, atol=1e-6)
 
 

@@ -32,7 +32,7 @@ AT_MATCHED = f"f1 at L0 {MATCHED:g}"
 #: The measures that each endpoint compares; the first one is tested.
 MEASURES = {METHOD: ("f1", AT_MATCHED), QUESTION: ("f1", AT_MATCHED), CAUSE: ("bridged",)}
 #: Measures that have contrasts.
-COMPARED = ("f1", AT_MATCHED, "f1_zero", "one_to_one", "auc", "probe_activations")
+COMPARED = ("f1", AT_MATCHED, "f1_zero", "f1_chosen", "one_to_one", "auc", "probe_activations")
 DRAWN = ("f1", "l0", "splitting", "absorption_edge", "absorption_linear", "dead")  #: Measures that have curves.
 ONE_CENTRE = f"{PLAIN}-1"
 #: Share of dead features above which a cell is unhealthy, and share of dropped pairs above which there is no verdict.

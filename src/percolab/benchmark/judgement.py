@@ -35,10 +35,11 @@ from percolab.study.measured import RAW, TRAINED, Columns, Measured, Units
 from percolab.study.subject import DocumentView, PointView, View
 from percolab.worlds.splits import split_rows
 
-#: Measures of every concept: `f1` with each feature's threshold chosen on validation rows, `f1_zero` with threshold 0.
+#: Measures of every concept: `f1` with each feature's threshold chosen on validation rows, `f1_zero` with threshold 0,
+#: `f1_chosen` with threshold and feature chosen on validation rows.
 UNITS = (
-    "f1", "f1_zero", "one_to_one", "auc", "precision", "recall", "chance", "splitting", "f1_union", "absorption_edge",
-    "absorption_linear", "absorption", "absorption_null", "absorption_carried", "probe_1", "probe_5",
+    "f1", "f1_zero", "f1_chosen", "one_to_one", "auc", "precision", "recall", "chance", "splitting", "f1_union",
+    "absorption_edge", "absorption_linear", "absorption", "absorption_null", "absorption_carried", "probe_1", "probe_5",
     "probe_activations", "size",
 )  # fmt: skip
 #: How much recovery rises if this share of the errors of every concept's feature is corrected, by the measure's name.
@@ -234,6 +235,7 @@ class _Bench:
         columns, counts = _of_codes(codes["scored"], threshold, side, least, self._decoder(method))
         best = fairness.Counts.of(codes["validation"], threshold, side.members["validation"]).f1.argmax(1)
         columns["auc"] = fairness.feature_auc(codes["scored"], side.members["scored"], best)
+        columns["f1_chosen"] = counts.f1[np.arange(best.size), best]
         n = len(side.labels["scored"])
         zero = fairness.Counts.of(codes["scored"], 0.0, side.members["scored"])
         ever = zero.fired + fairness.Counts.of(codes["validation"], 0.0, side.members["validation"]).fired

@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     import scipy.sparse
 
 Floats = NDArray[np.floating[Any]]
-FALL = 1e-3  #: Largest part of a code of k-means that is lost with the distance: small, so that decoding is a mean.
 
 
 class Method(Protocol):
@@ -56,9 +55,9 @@ class Decodes:
 class KMeans(Decodes):
     """Clusters of activations, one feature each: the k nearest centres of a row fire, with codes of almost 1/k.
 
-    A row is thus decoded to the mean of its nearest centres. Codes fall with the distance from the centre, by less than
-    a thousandth (`FALL`), so that a threshold on a feature is a ball around its centre. Computed by scikit-learn, or on
-    a GPU by the same steps in torch, with all rows in each step.
+    A row is thus decoded to the mean of its nearest centres. A code falls slightly with the distance from its centre,
+    so a threshold on a feature selects a ball around the centre. Computed by scikit-learn, or on a GPU by the same
+    steps in torch, with all rows in each step.
     """
 
     n_features: int
@@ -67,6 +66,7 @@ class KMeans(Decodes):
     max_iterations: int = 50
     batch_size: int | None = None  #: rows of a mini-batch; None takes all rows in each step, which is better and slower
     device: str | None = None  #: cpu, cuda, cuda:N, or auto: a GPU where there is one; None: where the activations are
+    fall: float = 1e-3  #: share of a code that a row infinitely far from the centre would lose; 0: all codes are 1/k
     _model: Any = field(default=None, init=False, repr=False, compare=False)
     _spread: float = field(default=1.0, init=False, repr=False, compare=False)  #: deviation of the fitted rows
 
@@ -130,14 +130,18 @@ class KMeans(Decodes):
         return np.concatenate(nearest), np.concatenate(distances)
 
     def encode(self, activations: Any) -> Any:
-        """Return codes at the k nearest centres of each row: 1/k, and the less the farther, by at most `FALL`."""
+        """Return the codes of each row at its k nearest centres: (1 - fall · distance / (distance + spread)) / k.
+
+        The spread is the root mean square distance of the fitted rows from their mean.
+        """
         import scipy.sparse
 
         _fitted(self)
         if check_integer("k", self.k, 1) > self.n_features:
             raise ValueError(f"k must be at most n_features, {self.n_features}, got {self.k}")
         nearest, distances = self._nearest(activations)
-        codes = ((1 - FALL * distances / (distances + self._spread)) / self.k).astype(np.float32)
+        fall = check_probability("fall", self.fall)
+        codes = ((1 - fall * distances / (distances + self._spread)) / self.k).astype(np.float32)
         parts = codes.ravel(), nearest.ravel().astype(np.int32), self.k * np.arange(len(nearest) + 1)
         return scipy.sparse.csr_array(parts, shape=(len(nearest), self.n_features))
 

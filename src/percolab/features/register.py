@@ -74,7 +74,7 @@ _SAE = ("n_features", "steps", "batch_size", "lr")
 #: By name: the method, the fields of the budget that it takes, and its other options.
 METHODS: Mapping[str, tuple[str, tuple[str, ...], Mapping[str, Any]]] = {
     "neurons": ("neurons", (), {}),
-    "kmeans": ("kmeans", ("n_features",), {"batch_size": 16384, "max_iterations": 50}),
+    "kmeans": ("kmeans", ("n_features",), {"batch_size": 16384, "max_iterations": 50, "fall": 1e-3}),
     "pca": ("pca", ("n_components",), {}),
     "ica": ("ica", ("n_components",), {"max_iterations": 100}),
     "random-dictionary": ("random-dictionary", ("n_features", "k"), {}),
