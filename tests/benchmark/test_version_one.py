@@ -49,14 +49,14 @@ def made(tmp_path_factory):
 @pytest.fixture
 def frozen(monkeypatch):
     """The tiny task as if it were one of version 1."""
-    monkeypatch.setattr(submissions, "DIGESTS", {"small/superposed-2": WORLD.digest})
+    monkeypatch.setattr(submissions, "FROZEN", {"small/superposed-2": WORLD})
 
 
 def test_the_tasks_are_frozen():
-    """A change of data, training, sizes or rows is another version."""
+    """A change of data, training, sizes, rows or rules is another version, or before its release another revision."""
     frozen = json.loads((Path(__file__).parents[1] / "golden" / "benchmark_tasks.json").read_text())
     assert {f"{scale}/{name}": task(name, scale).digest for scale in ("paper", "small") for name in TASKS} == frozen
-    assert frozen == submissions.DIGESTS
+    assert frozen == {key: one.digest for key, one in submissions.FROZEN.items()}
     assert len(set(frozen.values())) == len(frozen)
     assert task("superposed-2-tenth").options.share == 0.1
     assert task("documents-tuned").options.tuned
@@ -213,6 +213,7 @@ def test_a_file_made_outside_is_accepted(made, frozen, tmp_path):
         (lambda v: v.pop("role"), True, "it must have role"),
         (lambda v: v.update(draw="first"), True, "'draw' must be integer, got 'first'"),
         (lambda v: v.update(task_digest="0" * 16), True, "must be of a task of version 1"),
+        (lambda v: v.update(method="kmeans"), True, "must have sae_cfg_dict .*'n_features': 24.*, got {'width': 3}"),
     ],
 )
 def test_a_tampered_file_is_refused_in_one_line(change, signed, message, made, frozen, tmp_path):
@@ -323,7 +324,7 @@ def test_what_the_endpoints_need_is_computed_first_and_methods_share_a_represent
     plan = [cell for draw in range(2) for cell in declaration.cells(s.drawn(draw))]
     names = [cell.name for cell in Cells(tmp_path, InProcess()).missing(plan)]
     first = ["trained-0_0/topk", "trained-0_0/kmeans", "trained-1_0/topk", "trained-1_0/kmeans"]
-    assert names[:10] == [f"{prefix}{name}" for prefix in ("", "draw-1/") for name in ["networks", *first]]
+    assert names[:10] == [f"{prefix}{name}" for prefix in ("", "draw-1/") for name in ["networks-0", *first]]
     assert not any("neurons" in name or "oracle" in name for name in names[: 10 + 2 * 6])
     assert names[-1] == "draw-1/truth_0/oracle"
     assert len(names) == 2 * (1 + 3 * 5 + 1)

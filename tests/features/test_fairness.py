@@ -37,24 +37,28 @@ def test_counts_are_those_of_score(labels):
     assert counts.l0 / 400 == pytest.approx(table.summary["l0"])
 
 
-def test_thresholds_are_the_best_of_those_tried(labels):
+@pytest.mark.parametrize("levels", [3, 40, None])
+def test_thresholds_are_the_best_of_all(labels, levels):
     rng = np.random.default_rng(1)
     members, known = members_of(labels)
     dense = members.matrix.toarray().T * 0.5 + rng.random((400, members.size.size))  # fires everywhere, stronger inside
-    chosen, recovery = fairness.choose_thresholds(labels, scipy.sparse.csr_array(dense), 20)
-    counted = known.concepts.summarised
-    best = np.zeros(dense.shape[1])
-    for share in fairness.SHARES:
-        for f in range(dense.shape[1]):
-            values = np.sort(dense[:, f])[::-1]
-            kept = int(np.ceil(share * 400))
-            fires = dense[:, f] > (values[kept] if kept < 400 else 0)
-            inside = members.matrix.toarray()[counted]
-            best[f] = max(best[f], (2 * (inside @ fires) / (fires.sum() + inside.sum(1))).max())
-    f1 = fairness.Counts.of(scipy.sparse.csr_array(dense), chosen, members).f1[counted]
-    np.testing.assert_allclose(f1.max(0), best)
+    dense[rng.random(dense.shape) < 0.3] = 0
+    dense[:, 1] = 0  # dead
+    if levels is not None:
+        dense = np.ceil(dense * levels) / levels  # with ties
+    codes, counted = scipy.sparse.csr_array(dense), known.concepts.summarised
+    codes.data[0] = 0  # a stored zero does not fire
+    chosen, recovery = fairness.choose_thresholds(labels, codes, 20)
+    inside = members.matrix.toarray()[counted]
+    for f in range(dense.shape[1]):
+        values = codes.toarray()[:, f]
+        limits = np.unique(np.append(values, 0))[:-1] if values.any() else np.zeros(1)
+        fires = values[:, None] > limits
+        best = (2 * (inside @ fires) / (fires.sum(0) + inside.sum(1)[:, None])).max(0)
+        assert chosen[f] == limits[np.flatnonzero(best == best.max())[0]]  # the lowest of equally good ones
+    f1 = fairness.Counts.of(codes, chosen, members).f1[counted]
     assert recovery == pytest.approx(f1.max(1).mean())
-    assert recovery > fairness.Counts.of(scipy.sparse.csr_array(dense), 0.0, members).f1[counted].max(1).mean()
+    assert recovery > fairness.Counts.of(codes, 0.0, members).f1[counted].max(1).mean()
 
 
 @settings(max_examples=30, deadline=None)
@@ -185,10 +189,11 @@ def test_nearest_centres_fire_and_decode_to_their_mean():
     rows = np.random.default_rng(6).standard_normal((200, 4))
     method = KMeans(10, k=3).fit(rows)
     codes = method.encode(rows).toarray()
-    distance = np.square(rows[:, None] - method.directions).sum(2)
+    centres = method.directions + method.bias
+    distance = np.square(rows[:, None] - centres).sum(2)
     nearest = np.argsort(distance, axis=1)[:, :3]
     assert all(set(np.flatnonzero(code)) == set(near) for code, near in zip(codes, nearest, strict=True))
-    np.testing.assert_allclose(codes @ method.directions, method.directions[nearest].mean(1), atol=3e-3)
+    np.testing.assert_allclose(codes @ method.directions + method.bias, centres[nearest].mean(1), atol=3e-3)
     method.k = 11
     with pytest.raises(ValueError, match="k must be at most n_features, 10, got 11"):
         method.encode(rows)

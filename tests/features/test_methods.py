@@ -63,16 +63,17 @@ def _dense(codes):
 def test_kmeans_has_one_feature_a_row_at_the_nearest_centre(X):
     method = KMeans(20).fit(X)
     codes = method.encode(X[:100])
-    distance = ((X[:100, None] - method.directions[None]) ** 2).sum(-1)
+    centres = method.directions + method.bias
+    distance = ((X[:100, None] - centres[None]) ** 2).sum(-1)
     assert np.array_equal(codes.toarray() > 0, np.eye(20)[distance.argmin(1)] > 0)
-    np.testing.assert_allclose(decoded(method, codes), method.directions[distance.argmin(1)], rtol=1e-3)
+    np.testing.assert_allclose(decoded(method, codes), centres[distance.argmin(1)], atol=1e-3 * abs(centres).max())
 
 
 @pytest.mark.parametrize("k", [1, 3])
 def test_a_threshold_on_a_feature_of_kmeans_is_a_ball(X, k):
     """Codes were once 1/k whatever the distance, so no threshold could help k-means as it helps other methods."""
     method = KMeans(20, k=k).fit(X)
-    codes, distance = method.encode(X).toarray(), np.linalg.norm(X[:, None] - method.directions, axis=2)
+    codes, distance = method.encode(X).toarray(), np.linalg.norm(X[:, None] - method.directions - method.bias, axis=2)
     for f in range(20):
         fires = codes[:, f] > 0
         order = np.argsort(distance[fires, f])
@@ -145,7 +146,7 @@ def test_kmeans_on_a_gpu_encodes_its_nearest_centre(X):
         pytest.skip("needs a CUDA GPU")
     values = torch.tensor(X).cuda()
     method = KMeans(20, device="cuda").fit(values)
-    distance = ((X[:, None] - method.directions[None]) ** 2).sum(-1)
+    distance = ((X[:, None] - method.directions - method.bias) ** 2).sum(-1)
     codes = method.encode(values).toarray()
     assert np.array_equal(codes > 0, np.eye(20)[distance.argmin(1)] > 0)
     on_cpu = (1 - method.fall * np.sqrt(distance) / (np.sqrt(distance) + method._spread)) * (codes > 0)

@@ -116,7 +116,7 @@ def test_no_pickle_in_a_cell_is_loaded(tmp_path, monkeypatch):
 @pytest.fixture
 def results(tmp_path, monkeypatch):
     """A folder of result files, and what is in one of them."""
-    monkeypatch.setattr(submissions, "DIGESTS", {"small/superposed-2": WORLD.digest})
+    monkeypatch.setattr(submissions, "FROZEN", {"small/superposed-2": WORLD})
     whole = made_results(tmp_path, draws=1)
     folder = tmp_path / envelope.FOLDER
     return folder, whole, next(file for file in sorted(folder.iterdir()) if json.loads(file.read_text()) == whole[0])

@@ -32,10 +32,20 @@ from typing import Any
 import numpy as np
 
 from percolab.benchmark import envelope
-from percolab.benchmark.endpoints import AT_MATCHED, CAUSE, ENDPOINTS, METHOD, QUESTION, estimates, level, tested
+from percolab.benchmark.endpoints import (
+    AT_MATCHED,
+    CAUSE,
+    ENDPOINTS,
+    MEASURES,
+    METHOD,
+    QUESTION,
+    estimates,
+    level,
+    tested,
+)
 from percolab.benchmark.judgement import ORACLES, judge
 from percolab.benchmark.networks_and_controls import RENORMED, TRUTH, Representation, Subject, representations, train
-from percolab.benchmark.tasks import CONFIRMATORY, NETWORKS, PLAIN, TASKS, Options, Task, task
+from percolab.benchmark.tasks import CONFIRMATORY, NETWORKS, PLAIN, REVISION, TASKS, Options, Task, task
 from percolab.features.register import METHODS, Entry, check_installed, entry, has_sae_lens, needs_sae_lens, source
 from percolab.ground.devices import Device
 from percolab.ground.progress import Progress
@@ -69,11 +79,12 @@ COLUMNS = (
     (TRAINED, "absorption_edge", "absorption, edges"), (TRAINED, "absorption_linear", "linear reading of the same"),
     (TRAINED, "absorption_eligible", "eligible edges"), (TRAINED, "absorption_carried", "full absorption"),
     (TRAINED, "bridged", "bridged by patches"), (TRAINED, "bridged_random", "bridged at random"),
-    (TRAINED, "stability", "stability"), (TRAINED, "mcc", "MCC"), (TRAINED, "uniqueness", "uniqueness"),
-    (TRAINED, "latent_precision", "precision"), (TRAINED, "latent_recall", "recall"),
-    (TRAINED, "shrinkage", "shrinkage"), (TRAINED, "probe_1", "1-sparse probe"), (TRAINED, "probe_5", "5-sparse probe"),
-    (TRAINED, "probe_activations", "probe of activations"), (TRAINED, "tree_edges", "tree edges"),
-    (TRAINED, "tree_ancestors", "tree ancestors"),
+    (TRAINED, "stability", "stability"), (TRAINED, "stability_rows", "stability of random rows"),
+    (TRAINED, "stability_purity", "stability and purity, rank correlation"), (TRAINED, "mcc", "MCC"),
+    (TRAINED, "uniqueness", "uniqueness"), (TRAINED, "latent_precision", "precision"),
+    (TRAINED, "latent_recall", "recall"), (TRAINED, "shrinkage", "shrinkage"), (TRAINED, "probe_1", "1-sparse probe"),
+    (TRAINED, "probe_5", "5-sparse probe"), (TRAINED, "probe_activations", "probe of activations"),
+    (TRAINED, "tree_edges", "tree edges"), (TRAINED, "tree_ancestors", "tree ancestors"),
 )  # fmt: skip
 WHERE = {TRAINED: "networks trained on the hierarchy", OTHER: "networks trained on another hierarchy",
          UNTRAINED: "untrained networks", RAW: "the raw input"}  # fmt: skip
@@ -105,20 +116,24 @@ BRIEF = 9  #: Columns of the table that the terminal shows.
 
 
 def cells(s: Settings[Options]) -> list[Cell[Any]]:
-    """Return the cells of a draw: the networks, and every method on every representation.
+    """Return the cells of a draw: the networks of every seed, and every method on every representation.
 
     Cells that the endpoints need are computed first, then the confirmatory methods on the other representations, then
     all other methods. Methods on the same representation follow each other and share its activations.
     """
     named = s.of_networks | {"share": s.options.share, "tuned": s.options.tuned}
-    networks = networks_cell(s, train, on=Subject, made_from=named)
+    del named["seeds"]  # networks can be added later
+    networks = [
+        networks_cell(s, partial(train, i), name=f"networks-{i}", on=Subject, made_from={**named, "number": i})
+        for i in range(s.seeds)
+    ]
     asked = {name: value for name, value in s.to_dict()["options"].items() if name != "budget"} | {"store": s.store}
-    asked |= {name: value for name, value in named.items() if name != "seeds"}  # networks can be added later
-    planned: list[Cell[Any]] = [] if s.options.activations else [networks]
+    asked |= named | {"revision": REVISION}
+    planned: list[Cell[Any]] = [] if s.options.activations else [*networks]
     entries = [entry(name, s.options.budget) for name in s.asked]
     compared = (TRAINED,) if n_factors(s.recipe) > 1 else (TRAINED, UNTRAINED)  # by endpoints
     for which in (*representations(s), Representation(TRUTH)):
-        needs = (networks,) if which.role in (TRAINED, RENORMED) and not s.options.activations else ()
+        needs = (networks[which.seed],) if which.role in (TRAINED, RENORMED) and not s.options.activations else ()
         for method in entries:
             if (method.method in ORACLES) != (which.role == TRUTH):
                 continue
@@ -239,18 +254,23 @@ def _all_methods(head: Sequence[str], body: Sequence[Sequence[str]]) -> Iterable
     return pages.wide_table(body, head)
 
 
-def _at_equal_sparsity(matched: Sequence[Row]) -> Iterable[str]:
-    """At equal sparsity, L0 32."""
-    lines = [(r["endpoint"], r["method"], r.estimate.text(), r.over) for r in matched]
-    yield pages.table(lines, ("endpoint", "method", "estimate and 95% interval", "over"))
+def _beside_the_endpoints(others: Sequence[Row]) -> Iterable[str]:
+    """Beside the endpoints.
+
+    The same differences at equal sparsity, L0 32; and where the feature of each concept, too, is chosen on validation
+    rows (f1_chosen), not as the best one on scored rows.
+    """
+    lines = [(r["endpoint"], r["measure"], r["method"], r.estimate.text(), r.over) for r in others]
+    yield pages.table(lines, ("endpoint", "measure", "method", "estimate and 95% interval", "over"))
 
 
 def details(analyses: Sequence[Found], s: Settings[Options]) -> Details:
     """Return the table of methods and the tests."""
     rows = combined([analysis.rows for analysis in analyses])
     head, body = table(rows)
-    matched = [r for r in select(rows, part="endpoint", measure=AT_MATCHED) if r["method"] in CONFIRMATORY]
-    sections = section(_all_methods, head, body) + (section(_at_equal_sparsity, matched) if matched else [])
+    other = [m for measures in MEASURES.values() for m in measures[1:]]
+    beside = [r for r in select(rows, part="endpoint") if r["measure"] in other and r["method"] in CONFIRMATORY]
+    sections = section(_all_methods, head, body) + (section(_beside_the_endpoints, beside) if beside else [])
     tests = list(tested(rows))
     values = {"table": {"head": head, "rows": body}, "endpoints": [test.to_dict() for test in tests]}
     return Details(sections, values, {}, {}, finding({(t.endpoint, t.method): t.verdict for t in tests}, s))

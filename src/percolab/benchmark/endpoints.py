@@ -30,7 +30,7 @@ _OVER_PLAIN = (f"{TRAINED} - {PLAIN}",)
 ENDPOINTS = {METHOD: _OVER_PLAIN, QUESTION: (OWN_OTHER, TRAINED_UNTRAINED), CAUSE: _OVER_PLAIN}
 AT_MATCHED = f"f1 at L0 {MATCHED:g}"
 #: The measures that each endpoint compares; the first one is tested.
-MEASURES = {METHOD: ("f1", AT_MATCHED), QUESTION: ("f1", AT_MATCHED), CAUSE: ("bridged",)}
+MEASURES = {METHOD: ("f1", AT_MATCHED, "f1_chosen"), QUESTION: ("f1", AT_MATCHED, "f1_chosen"), CAUSE: ("bridged",)}
 #: Measures that have contrasts.
 COMPARED = ("f1", AT_MATCHED, "f1_zero", "f1_chosen", "one_to_one", "auc", "probe_activations")
 DRAWN = ("f1", "l0", "splitting", "absorption_edge", "absorption_linear", "dead")  #: Measures that have curves.
@@ -87,15 +87,17 @@ def interpolate(settings: Sequence[dict[str, Measured]], at: float = MATCHED) ->
 def estimates(cells: Sequence[Measured], *, tuned: bool = False) -> Iterator[Row]:
     """Return contrasts, endpoints with and without unhealthy cells, levels and curves of one draw.
 
-    If the network of the second lexicon was `tuned` from that of the first, it knows both lexicons. The question is
-    then asked of the second lexicon alone.
+    If the network of the second lexicon was `tuned` from that of the first, it knows both lexicons. Only concepts of
+    the second lexicon then have a network that does not know them: the question is asked of them alone.
     """
+    if tuned:
+        cells = [cell for cell in cells if cell.factor > 0 or cell.role_for_units != OTHER]
     chosen = list(at_chosen(cells))
     compared = [cell for cell in chosen if cell.measure in COMPARED]
     for c in contrasts(compared):
         yield row(c.estimate, part="contrast", contrast=c.contrast, method=c.reader, measure=c.measure)
     for method in dict.fromkeys(cell.reader for cell in chosen):
-        yield from _endpoints(chosen, method, tuned=tuned)
+        yield from _endpoints(chosen, method)
     yield from _levels(chosen)
     yield from _curves(cells)
 
@@ -105,30 +107,31 @@ def pair_cells(chosen: Sequence[Measured], endpoint: str, method: str, measure: 
     same = [cell for cell in chosen if cell.measure == measure]
     if endpoint == QUESTION:
         mine = [cell for cell in same if cell.reader == method]
-        several = any(cell.role_for_units == OTHER for cell in mine)
-        return [cell for cell in mine if cell.role == TRAINED or (cell.role == UNTRAINED and not several)]
+        several = {cell.factor for cell in mine if cell.role_for_units == OTHER}
+        if several:
+            return [cell for cell in mine if cell.role == TRAINED and cell.factor in several]
+        return [cell for cell in mine if cell.role in (TRAINED, UNTRAINED)]
     trained = [cell for cell in same if cell.role_for_units == TRAINED]
     plain = [replace(cell, reader=method, role=PLAIN) for cell in trained if cell.reader == PLAIN]
     return [*(cell for cell in trained if cell.reader == method), *plain]
 
 
-def _endpoints(chosen: Sequence[Measured], method: str, *, tuned: bool) -> Iterator[Row]:
+def _endpoints(chosen: Sequence[Measured], method: str) -> Iterator[Row]:
     for endpoint, contrast in ENDPOINTS.items():
         if endpoint != QUESTION and method == PLAIN:
             continue
-        asked = [cell for cell in chosen if cell.factor > 0] if endpoint == QUESTION and tuned else chosen
         for measure in MEASURES[endpoint]:
-            pairs = pair_cells(asked, endpoint, method, measure)
+            pairs = pair_cells(chosen, endpoint, method, measure)
             names = {"endpoint": endpoint, "method": method, "measure": measure}
             effects = [c for c in contrasts(pairs) if c.contrast in contrast]
             yield from (row(c.estimate, part="endpoint", **names) for c in effects)
             if measure != MEASURES[endpoint][0] or not effects:
                 continue
-            kept, dropped = healthy(pairs, pair_cells(asked, endpoint, method, "dead"))
+            kept, dropped = healthy(pairs, pair_cells(chosen, endpoint, method, "dead"))
             yield row(over_seeds([dropped]), part="dropped", **names)
             yield from (row(c.estimate, part="healthy", **names) for c in contrasts(kept) if c.contrast in contrast)
             for planted, share in PLANTED.items():
-                rises = [_mean(cell) for cell in pair_cells(asked, endpoint, method, planted) if _is_own(cell)]
+                rises = [_mean(cell) for cell in pair_cells(chosen, endpoint, method, planted) if _is_own(cell)]
                 if endpoint == CAUSE:
                     rises = [share * (1 - _mean(cell)) for cell in pairs if _is_own(cell)]
                 if rises:
@@ -230,12 +233,14 @@ class Tested:
 def tested(rows: Sequence[Row]) -> Iterator[Tested]:
     """Return the endpoints of the confirmatory methods, from the rows of all draws."""
     for endpoint in ENDPOINTS:
-        main = {m: r for m in CONFIRMATORY for r in select(rows, part="endpoint", **_names(endpoint, m))}
-        p = {method: t_test(effect.by_draw) for method, effect in main.items()}
+        methods = [m for m in CONFIRMATORY if endpoint == QUESTION or m != PLAIN]  # those without results count too
+        main = {m: r for m in methods for r in select(rows, part="endpoint", **_names(endpoint, m))}
+        p = {m: t_test(main[m].by_draw) if m in main else np.nan for m in methods}
         corrected = _corrected(p)
-        kept = {m: next(iter(select(rows, part="healthy", **_names(endpoint, m))), None) for m in main}
+        kept = {m: next(iter(select(rows, part="healthy", **_names(endpoint, m))), None) for m in methods}
         again = _corrected({m: np.nan if effect is None else t_test(effect.by_draw) for m, effect in kept.items()})
-        spread = {m: float(np.std(r.by_draw, ddof=1)) if len(r.by_draw) > 1 else np.nan for m, r in main.items()}
+        drawn = {m: main[m].by_draw if m in main else () for m in methods}
+        spread = {m: float(np.std(values, ddof=1)) if len(values) > 1 else np.nan for m, values in drawn.items()}
         for method, effect in main.items():
             second = kept[method]
             dropped = select(rows, part="dropped", **_names(endpoint, method))[0].estimate.value

@@ -19,9 +19,9 @@ from typing import Any
 
 import numpy as np
 
-from percolab.benchmark.judgement import AT, SCALARS, SUBTREES, UNITS
+from percolab.benchmark.judgement import AT, SCALARS, SUBTREES, UNITS, rated
 from percolab.benchmark.tasks import VERSION, Options, Task
-from percolab.features.register import entry
+from percolab.features.register import METHODS, entry, take_options
 from percolab.ground.files import replacing
 from percolab.ground.foreign_files import read_json
 from percolab.ground.text import printable, shown
@@ -50,6 +50,8 @@ CATEGORIES: Mapping[str, tuple[str, str]] = {
     "latent_recall": ("sae_lens", "recall"),
 }
 PLAIN = "recovery"
+#: What tells the files of a task apart: one method at one setting, on one network, for one hierarchy.
+PLACE = ("draw", "role", "trained_on", "seed", "layer", "factor", "method")
 TOLERANCE = 1e-6
 DIGITS = 7
 MOST_BYTES = 1 << 24
@@ -77,9 +79,6 @@ def made(s: Settings[Options], cells: Sequence[Measured], task: Task) -> dict[st
     """Return the contents of one file: all measures of a method at a setting, on a representation, for a hierarchy."""
     first = cells[0]
     by_name = {cell.measure: cell for cell in cells}
-    method, _, setting = first.reader.partition(AT)
-    options = entry(method, s.options.budget).options
-    options |= {} if not setting else {setting.partition("=")[0]: float(setting.partition("=")[2])}
     plain = s.to_dict()
     values: dict[str, Any] = {
         "eval_type_id": TYPE,
@@ -89,16 +88,32 @@ def made(s: Settings[Options], cells: Sequence[Measured], task: Task) -> dict[st
         },
         "eval_result_metrics": metrics(by_name),
         "eval_result_details": _details(by_name),
-        "sae_cfg_dict": json.loads(json.dumps(options)),
+        "sae_cfg_dict": options_of(first.reader, first.role, s.options),
         "percolab": __version__, "schema_version": SCHEMA_VERSION,
         "benchmark_version": VERSION, "task": task.name, "task_digest": task.digest, "scale": s.scale,
         "draw": first.draw, "role": first.role, "seed": first.seed, "layer": first.layer, "factor": first.factor,
         "trained_on": -1 if first.trained_on is None else first.trained_on, "method": first.reader,
     }  # fmt: skip
-    place = [values[n] for n in ("task", "draw", "role", "trained_on", "seed", "layer", "factor", "method", "scale")]
-    values["eval_id"] = str(uuid.uuid5(uuid.NAMESPACE_URL, json.dumps([place, values["sae_cfg_dict"]], sort_keys=True)))
+    where = [values[name] for name in ("task", "scale", *PLACE)]
+    values["eval_id"] = str(uuid.uuid5(uuid.NAMESPACE_URL, json.dumps(where)))
     values["checksum"] = checksum(values)
     return {**values, "datetime_epoch_millis": time.time_ns() // 1_000_000}
+
+
+def options_of(reader: str, role: str, task: Options) -> dict[str, Any]:
+    """Return the options of a method at a setting, in networks of a role, as plain values."""
+    method, _, setting = reader.partition(AT)
+    name, _, value = setting.partition("=")
+    options = rated(task, role, entry(method, task.budget)).options | ({name: float(value)} if setting else {})
+    return dict(json.loads(json.dumps(options)))
+
+
+def check_options(name: str, values: Mapping[str, Any], task: Options) -> None:
+    """Raise ValueError unless a file about one of percolab's methods has the options that the task gives it."""
+    if take_options(values["method"].partition(AT)[0])[0] in METHODS:
+        asked = options_of(values["method"], values["role"], task)
+        if values["sae_cfg_dict"] != asked:
+            raise ValueError(f"{name} must have sae_cfg_dict {shown(asked)}, got {shown(values['sae_cfg_dict'])}")
 
 
 def checksum(values: Mapping[str, Any]) -> str:

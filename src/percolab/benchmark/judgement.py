@@ -16,8 +16,8 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from percolab.benchmark.networks_and_controls import RENORMED, TRUTH, Representation, Rows, S, Subject, model_of, read
-from percolab.benchmark.tasks import MIDDLE, SPARSITIES
+from percolab.benchmark.networks_and_controls import RENORMED, TRUTH, Representation, Rows, Subject, model_of, read
+from percolab.benchmark.tasks import MIDDLE, SPARSITIES, Options
 from percolab.features import fairness
 from percolab.features.concepts import Labels, by_row, find_truth
 from percolab.features.directions import concept_directions
@@ -47,10 +47,11 @@ PLANTED = {f"planted_{share:g}": share for share in (0.005, 0.01, 0.02, 0.05, 0.
 #: Measures of a method as a whole; `validation` is recovery on validation rows, which chooses the setting.
 SCALARS = (
     "validation", "l0", "l0_zero", "dead", "explained_variance", "loss_recovered", "shrinkage", "mcc", "uniqueness",
-    "latent_precision", "latent_recall", "stability", "bridged", "bridged_random", "tree_edges", "tree_ancestors",
-    "tree_recall", "features", "seconds", *PLANTED,
+    "latent_precision", "latent_recall", "stability", "stability_rows", "stability_purity", "bridged",
+    "bridged_random", "tree_edges", "tree_ancestors", "tree_recall", "features", "seconds", *PLANTED,
 )  # fmt: skip
-AT_MIDDLE = ("stability", "bridged", "bridged_random")  #: Measured only at the middle setting.
+#: Measured only at the middle setting.
+AT_MIDDLE = ("stability", "stability_rows", "stability_purity", "bridged", "bridged_random")
 SUBTREES = "f1_subtrees"  #: F1 on held-out subtrees, of concepts inside them.
 AT = " @ "  #: Separates a method and its setting.
 ENCODED = ("kmeans", "random-dictionary", "true-directions")  #: Methods that need k only when they encode.
@@ -81,7 +82,7 @@ def judge(which: Representation, entry: Entry, data: Subject, networks: Networks
     """Return all measures of a method on a representation, at all settings and for every hierarchy."""
     measured: list[Measured] = []
     for bench, views in _benches(which, data, networks, apart=entry.method in ("true-directions", *ORACLES)):
-        for reader, setting, method in bench.fitted(_rated(data.settings, which, entry), views):
+        for reader, setting, method in bench.fitted(rated(data.settings.options, which.role, entry), views):
             for view in views:
                 measured += bench.measured(view, reader, setting, method)
     return Columns.of(measured)
@@ -120,10 +121,9 @@ def _prepared(
         yield bench, views
 
 
-def _rated(s: S, which: Representation, entry: Entry) -> Entry:
-    """Return a method with the learning rate chosen for the representation."""
-    role = "untrained" if which.role == RENORMED else which.role
-    rate = s.options.rates.get(role)
+def rated(task: Options, role: str, entry: Entry) -> Entry:
+    """Return a method with the learning rate chosen for representations of a role."""
+    rate = task.rates.get("untrained" if role == RENORMED else role)
     if rate is None or "lr" not in entry.options or "lr=" in entry.name:
         return entry
     return replace(entry, options={**entry.options, "lr": rate})
@@ -243,10 +243,11 @@ class _Bench:
         fit, test = ((codes[name], side.members[name]) for name in ("validation", "scored"))
         columns |= {f"probe_{k}": fairness.sparse_probes(fit, test, k) for k in (1, 5)}
         if side.reading is not None:
-            asked = np.where(columns["f1"] >= GOOD, columns["recall"], np.nan)
-            columns["absorption_linear"] = side.reading.edges(
-                as_array(self.parts["scored"]), side.members["scored"], side.upper, asked
+            edges = side.reading.edges(
+                as_array(self.parts["scored"]), side.members["scored"], side.upper, columns["recall"]
             )
+            measured = columns.get("absorption_edge", np.full(edges.size, np.nan))
+            columns["absorption_linear"] = np.where(np.isfinite(measured), edges, np.nan)  # a control: the same edges
         scalars = {
             "validation": recovery, "l0": counts.l0 / n, "l0_zero": zero.l0 / n, "dead": float((ever == 0).mean()),
             "features": float(ever.size),
@@ -255,7 +256,7 @@ class _Bench:
             scalars |= fairness.tree_scores(method.parents, counts.f1, side.upper)
         if self._is_own(view):
             scalars |= self._planted(side, codes, threshold, best, columns["f1"])
-        return columns, scalars | self._of_decoder(view, side, setting, method, codes["scored"], zero)
+        return columns, scalars | self._of_decoder(view, side, setting, method, codes["scored"], zero, counts)
 
     def _planted(
         self, side: _Side, codes: dict[str, Any], threshold: Floats, best: Ints, f1: Floats
@@ -279,13 +280,21 @@ class _Bench:
         return {"directions": directions, "bias": method.bias, "activations": as_array(self.parts["scored"])}
 
     def _of_decoder(
-        self, view: View, side: _Side, setting: Entry, method: Any, codes: Any, zero: fairness.Counts
+        self,
+        view: View,
+        side: _Side,
+        setting: Entry,
+        method: Any,
+        codes: Any,
+        zero: fairness.Counts,
+        counts: fairness.Counts,
     ) -> dict[str, float]:
         """Return the measures of a method that decodes."""
         if getattr(method, "directions", None) is None:
             return {}
         directions, values = as_array(method.directions), as_array(self.parts["scored"])
-        decoded = np.asarray(codes @ directions) + (0 if method.bias is None else as_array(method.bias))
+        bias = 0 if method.bias is None else as_array(method.bias)
+        decoded = np.asarray(codes @ directions) + bias
         spread = np.square(values - values.mean(0)).sum(dtype=np.float64)
         scalars = {
             "explained_variance": float(1 - np.square(values - decoded).sum(dtype=np.float64) / max(spread, 1e-12)),
@@ -301,7 +310,12 @@ class _Bench:
                 scalars |= self._bridged(view, method)
             if setting.options.get("k") == MIDDLE and setting.method not in ENCODED[1:]:
                 other = self._fit(setting, self.parts["fit"], side.labels["fit"], seed=1)
-                scalars["stability"] = fairness.mcc(directions[zero.fired > 0], as_array(other.directions))
+                fires = fairness.Counts.of(
+                    _encoded(setting, other, self.parts["scored"]), 0.0, side.members["scored"]
+                ).fired
+                live, purity = zero.fired > 0, counts.f1[side.counted].max(0)
+                pair = directions[live], as_array(other.directions)[fires > 0]
+                scalars |= fairness.stability(*pair, purity[live], values - bias, self.which.seed)
         return scalars
 
     def _bridged(self, view: View, method: Any) -> dict[str, float]:

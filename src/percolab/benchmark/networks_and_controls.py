@@ -102,9 +102,10 @@ class Subject(Material):
 # ---------------------------------------------------------------------- networks
 
 
-def train(data: Subject) -> Networks:
-    """Train one network for each hierarchy and seed; networks of the same seed start from the same weights."""
-    return data.train_by_factor(tuned=data.settings.options.tuned, **data.training_rows)
+def train(number: int, data: Subject) -> Networks:
+    """Train one network for each hierarchy, all from the initial weights of one seed."""
+    configs = data.configs[number : number + 1]
+    return data.train_by_factor(configs=configs, tuned=data.settings.options.tuned, **data.training_rows)
 
 
 def model_of(data: Subject, which: Representation, networks: Networks | None) -> nn.Module | None:

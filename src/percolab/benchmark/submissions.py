@@ -19,8 +19,8 @@ from percolab.show import pages
 from percolab.study.estimates import Row, combined
 
 REPORT = "submissions.html"
-#: Digests of the tasks of this version.
-DIGESTS = {f"{scale}/{name}": task(name, scale).digest for scale in SCALES for name in TASKS}
+#: The tasks of this version.
+FROZEN = {f"{scale}/{name}": task(name, scale) for scale in SCALES for name in TASKS}
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,8 +43,9 @@ class Checked:
 def check(directory: str | os.PathLike[str]) -> list[Checked]:
     """Check all result files below a directory, write submissions.html there, and return the results by task.
 
-    Raises ValueError, in one line, for a file that does not follow the schema, whose numbers were changed, or whose
-    task is not one of this version.
+    Raises ValueError, in one line, for a file that does not follow the schema, whose numbers were changed, whose task
+    is not one of this version, whose options are not those of percolab's method of that name, or that is about the
+    same method, network and hierarchy as another file.
     """
     root = Path(directory)
     if not root.is_dir():
@@ -56,15 +57,17 @@ def check(directory: str | os.PathLike[str]) -> list[Checked]:
             f"check must hold 1 to {most:,} result files (.json, or in {envelope.FOLDER}/), got {len(files)}"
         )
     by_task: dict[str, list[dict[str, Any]]] = {}
-    seen: dict[str, str] = {}
+    seen: dict[Any, str] = {}
     for file in files:
         values = envelope.read(file)
         key = f"{values.get('scale')}/{values['task']}"
-        if DIGESTS.get(key) != values["task_digest"]:
+        if key not in FROZEN or FROZEN[key].digest != values["task_digest"]:
             raise ValueError(f"{file.name} must be of a task of version 1 (task_digest), got {shown(key)}")
-        if values["eval_id"] in seen:
-            raise ValueError(f"eval_id must occur once, got that of {seen[values['eval_id']]} in {file.name}")
-        seen[values["eval_id"]] = file.name
+        envelope.check_options(file.name, values, FROZEN[key].options)
+        place = key, *(values[name] for name in envelope.PLACE)
+        if place in seen:
+            raise ValueError(f"a method on a network must have one file, got {seen[place]} and {file.name}")
+        seen[place] = file.name
         by_task.setdefault(key, []).append(values)
     checked = [_checked(name, each) for name, each in by_task.items()]
     with replacing(root / REPORT) as partial:

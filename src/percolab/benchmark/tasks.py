@@ -17,6 +17,7 @@ from percolab.nn.config import SCALES, CorpusTrainConfig, TrainConfig
 from percolab.study.settings import AnyRecipe, corpus_of, corpus_training, recipe_of, training_of
 
 VERSION = 1  #: Version of the benchmark.
+REVISION = 2  #: Of the rules: methods, thresholds, scores, endpoints. Every change of them raises it.
 TENTH = "-tenth"
 POINTS = ("superposed-2", "superposed-4", "paper-one-cluster", "paper-multi-cluster")
 TUNED = "documents-tuned"
@@ -59,7 +60,13 @@ class Task:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the task as plain values, equal after a round trip through JSON."""
-        values = {"version": VERSION, "name": self.name, "scale": self.scale, "recipe": self.recipe.to_dict()}
+        values: dict[str, Any] = {
+            "version": VERSION,
+            "revision": REVISION,
+            "name": self.name,
+            "scale": self.scale,
+            "recipe": self.recipe.to_dict(),
+        }
         values |= {"training": asdict(self.training), "options": asdict(self.options)}
         return dict(json.loads(json.dumps(values)))
 

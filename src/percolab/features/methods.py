@@ -55,9 +55,10 @@ class Decodes:
 class KMeans(Decodes):
     """Clusters of activations, one feature each: the k nearest centres of a row fire, with codes of almost 1/k.
 
-    A row is thus decoded to the mean of its nearest centres. A code falls slightly with the distance from its centre,
-    so a threshold on a feature selects a ball around the centre. Computed by scikit-learn, or on a GPU by the same
-    steps in torch, with all rows in each step.
+    A row is thus decoded to the mean of its nearest centres. Directions lead from the mean of the fitted rows, which is
+    the bias, to the centres. A code falls slightly with the distance from its centre, so a threshold on a feature
+    selects a ball around the centre. Computed by scikit-learn, or on a GPU by the same steps in torch, with all rows in
+    each step.
     """
 
     n_features: int
@@ -77,15 +78,16 @@ class KMeans(Decodes):
         if on_gpu is None:
             values: Any = _check_rows("n_features", self.n_features, check_activations(activations))
             self._model = self._by_sklearn(seed).fit(values)
-            self.directions = self._model.cluster_centers_
+            centres = self._model.cluster_centers_
         else:
             from percolab.features import on_torch
 
             values = _check_rows("n_features", self.n_features, on_gpu)
             self._model = on_torch.fit_centres(values, self.n_features, seed, self.max_iterations)
-            self.directions = as_array(self._model)
+            centres = as_array(self._model)
         self._spread = float(values.var(0).sum()) ** 0.5 or 1.0
-        self.bias = np.zeros(self.directions.shape[1])
+        self.bias = as_array(values.mean(0))
+        self.directions = centres - self.bias
         return self
 
     def _by_sklearn(self, seed: int) -> Any:

@@ -318,38 +318,43 @@ class Material:
         results = trained(here, self.data, configs or self.configs, start, **given)
         return Networks.of(results, make=self.settings.network)
 
-    def train_by_factor(self, *, tuned: bool = False, **given: Any) -> Networks:
+    def train_by_factor(
+        self, *, configs: Sequence[AnyTrainConfig] | None = None, tuned: bool = False, **given: Any
+    ) -> Networks:
         """Train one network for each hierarchy and seed; networks of the same seed start from the same weights.
 
         Parameters
         ----------
+        configs
+            One for each seed; None takes all seeds.
         tuned
             Whether the networks of later lexicons go on from those of the first, with documents of all lexicons.
         given
             Passed to `percolab.nn.train`.
         """
-        grid = [(k, config) for config in self.configs for k in range(n_factors(self.data))]
-        if self.make is not None and callable(getattr(self.make(self.configs[0].start), "fit", None)):
+        chosen = self.configs if configs is None else configs
+        grid = [(k, config) for config in chosen for k in range(n_factors(self.data))]
+        if self.make is not None and callable(getattr(self.make(grid[0][1].start), "fit", None)):
             results = [self_trained(self.make(config.start), config, self.target(k)) for k, config in grid]
         elif isinstance(self.data, Corpus):
-            results = self._on_documents(self.data, tuned)
+            results = self._on_documents(self.data, chosen, tuned)
         else:
             y = np.stack([np.asarray(self.target(k).y) for k, _ in grid])
             results = trained(self.here, self.data, [config for _, config in grid], self.make, targets=y, **given)
         return Networks.of(results, [k for k, _ in grid], self.settings.network)
 
-    def _on_documents(self, corpus: Corpus, tuned: bool) -> list[TrainResult]:
+    def _on_documents(self, corpus: Corpus, configs: Sequence[Any], tuned: bool) -> list[TrainResult]:
         by_lexicon: list[list[TrainResult]] = []
         for k in range(n_factors(corpus)):
             scratch = None if self.here.scratch is None else self.here.scratch / f"lexicon-{k}"
             if k and tuned:
-                later = [replace(config, first=config.steps * config.batch_size) for config in self.configs]
+                later = [replace(config, first=config.steps * config.batch_size) for config in configs]
                 models = [copy.deepcopy(result.model) for result in by_lexicon[0]]
                 mixed = corpus.replace(shares=[1 / n_factors(corpus)] * n_factors(corpus))
                 by_lexicon.append(trained(replace(self.here, scratch=None), mixed, later, models))
             else:
                 here = replace(self.here, scratch=scratch)
-                by_lexicon.append(trained(here, corpus.swapped(k), self.configs, self.make))
+                by_lexicon.append(trained(here, corpus.swapped(k), configs, self.make))
         return [result for of_seed in zip(*by_lexicon, strict=True) for result in of_seed]
 
     def looks(self, networks: Networks | Recorded, epochs: Sequence[int]) -> Iterator[tuple[int, int, Any]]:
