@@ -98,6 +98,9 @@ def test_endpoints_find_what_was_planted():
     assert question.holm >= question.p
     assert 0 < question.smallest < 0.1
     assert found[QUESTION, "batchtopk"].verdict != "above 0"
+    assert min(one.holm / one.p for one in found.values() if one.endpoint == METHOD) == pytest.approx(2)
+    smallest = min(found.values(), key=lambda one: one.p)
+    assert smallest.holm == pytest.approx(4 * smallest.p)  # Matryoshka, which was not run, counts in the correction
     assert found[METHOD, "topk"].estimate.estimate.value == pytest.approx(0.2, abs=0.03)
     assert found[METHOD, "batchtopk"].estimate.estimate.value == pytest.approx(0.0, abs=0.03)
     raw = select(rows, part="contrast", contrast="trained - raw", method="topk", measure="f1")
@@ -180,6 +183,10 @@ def test_a_tuned_network_is_asked_of_the_second_lexicon_alone():
     (second,) = select(endpoints.estimates(cells, tuned=True), part="endpoint", endpoint=QUESTION, measure="f1")
     assert second.estimate.value == pytest.approx(0.2, abs=0.03)
     assert both.estimate.value == pytest.approx(second.estimate.value / 2, abs=0.01)
+    (shown,) = select(endpoints.estimates(cells, tuned=True), part="contrast", contrast="own - other", measure="f1")
+    assert shown.estimate.value == pytest.approx(second.estimate.value)
+    level = endpoints.level(list(endpoints.estimates(cells, tuned=True)), "other", "topk", "f1")
+    assert level.estimate.value == pytest.approx(0.5, abs=0.03)  # of the second lexicon, which the first network lacks
 
 
 def test_the_smallest_effect_is_one_that_was_planted_in_codes_of_own_networks():

@@ -179,7 +179,31 @@ def test_files_are_accepted_and_give_the_same_table(made, frozen):
     assert (output / "submissions.html").exists()
     jsonschema = pytest.importorskip("jsonschema")
     for file in (output / "superposed-2" / envelope.FOLDER).iterdir():
-        jsonschema.validate(json.loads(file.read_text()), envelope.SCHEMA)
+        values = json.loads(file.read_text())
+        jsonschema.validate(values, envelope.SCHEMA)
+        for concept in values["eval_result_details"]:  # the control is about the edges that the feature's measure has
+            assert concept.get("absorption_edge") is not None or concept.get("absorption_linear") is None
+
+
+@pytest.mark.slow
+def test_two_files_about_one_place_are_refused(made, frozen, tmp_path):
+    """They were once told apart by their options, and the last one was shown."""
+    outside(made, tmp_path / "in")
+    values = json.loads((tmp_path / "in" / "theirs.json").read_text()) | {"sae_cfg_dict": {"width": 4}, "eval_id": "b"}
+    values["checksum"] = envelope.checksum(values)
+    (tmp_path / "in" / "other.json").write_text(json.dumps(values))
+    with pytest.raises(ValueError, match=r"must have one file, got other\.json and theirs\.json"):
+        check(tmp_path / "in")
+
+
+def test_more_networks_leave_the_first_ones_and_their_cells_as_they_are():
+    def inputs(seeds):
+        plan = declaration.cells(declaration.settings(WORLD, only=["neurons"], seeds=seeds))
+        return {cell.name: (cell.made_from, [need.name for need in cell.needs]) for cell in plan}
+
+    few, many = inputs(1), inputs(3)
+    assert few.items() <= many.items()
+    assert many["trained-1_2/neurons"][1] == ["networks-2"]
 
 
 def outside(made, place):

@@ -208,3 +208,16 @@ def test_true_directions_are_a_ceiling_where_concepts_are_directions(labels):
     assert (np.diff(codes.indptr) <= 4).all()
     _, recovery = fairness.choose_thresholds(labels, codes, 20)
     assert recovery > 0.8
+
+
+def test_stability_has_arbitrary_rows_beside_it():
+    rng = np.random.default_rng(8)
+    rows = rng.standard_normal((300, 30))
+    first = rng.standard_normal((12, 30))
+    again, purity = np.concatenate([first[:6], rng.standard_normal((4, 30))]), np.linspace(1, 0, 12)
+    found = fairness.stability(first, again, purity, rows, 0)
+    assert np.isfinite(fairness.matched_cosines(first, again)).sum() == 10
+    np.testing.assert_allclose(fairness.matched_cosines(first, again)[:6], 1)
+    assert found["stability"] == pytest.approx(fairness.mcc(first, again))
+    assert 0.1 < found["stability_rows"] < 0.6 < found["stability"]
+    assert found["stability_purity"] > 0.5  # the six that both have are the purest

@@ -256,7 +256,8 @@ class _Bench:
             scalars |= fairness.tree_scores(method.parents, counts.f1, side.upper)
         if self._is_own(view):
             scalars |= self._planted(side, codes, threshold, best, columns["f1"])
-        return columns, scalars | self._of_decoder(view, side, setting, method, codes["scored"], zero, counts)
+        purity = counts.f1[side.counted].max(0, initial=0)
+        return columns, scalars | self._of_decoder(view, side, setting, method, codes["scored"], zero, purity)
 
     def _planted(
         self, side: _Side, codes: dict[str, Any], threshold: Floats, best: Ints, f1: Floats
@@ -280,14 +281,7 @@ class _Bench:
         return {"directions": directions, "bias": method.bias, "activations": as_array(self.parts["scored"])}
 
     def _of_decoder(
-        self,
-        view: View,
-        side: _Side,
-        setting: Entry,
-        method: Any,
-        codes: Any,
-        zero: fairness.Counts,
-        counts: fairness.Counts,
+        self, view: View, side: _Side, setting: Entry, method: Any, codes: Any, zero: fairness.Counts, purity: Floats
     ) -> dict[str, float]:
         """Return the measures of a method that decodes."""
         if getattr(method, "directions", None) is None:
@@ -310,11 +304,8 @@ class _Bench:
                 scalars |= self._bridged(view, method)
             if setting.options.get("k") == MIDDLE and setting.method not in ENCODED[1:]:
                 other = self._fit(setting, self.parts["fit"], side.labels["fit"], seed=1)
-                fires = fairness.Counts.of(
-                    _encoded(setting, other, self.parts["scored"]), 0.0, side.members["scored"]
-                ).fired
-                live, purity = zero.fired > 0, counts.f1[side.counted].max(0)
-                pair = directions[live], as_array(other.directions)[fires > 0]
+                live, again = zero.fired > 0, _encoded(setting, other, self.parts["scored"]).sum(0) > 0
+                pair = directions[live], as_array(other.directions)[again]
                 scalars |= fairness.stability(*pair, purity[live], values - bias, self.which.seed)
         return scalars
 

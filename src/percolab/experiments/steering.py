@@ -179,7 +179,8 @@ def _features(data: Material, A: torch.Tensor, hierarchies: list[_Hierarchy]) ->
     """Return, by hierarchy, (2, P) the feature of k-means that matches each sibling best, and their directions."""
     method = KMeans(data.settings.options.features, batch_size=4096)
     tables = points.feature_scores(data, A, method, ratio=1.0)
-    centres = torch.from_numpy(method.directions + method.bias).to(A.device, torch.float64) - A.double().mean(0)
+    centres = torch.from_numpy(np.asarray(method.directions) + np.asarray(method.bias))
+    centres = centres.to(A.device, torch.float64) - A.double().mean(0)
     best = [_best_features(table, h) for table, h in zip(tables, hierarchies, strict=True)]
     return best, centres / centres.norm(dim=1, keepdim=True)
 
