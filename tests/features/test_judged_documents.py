@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from obvious import grow_forest
 
 import percolab as pl
+from percolab.corpora.corpus import misplaced
 from percolab.features import score
 from percolab.features.methods import Oracle
 
@@ -163,12 +164,19 @@ def test_bad_input_is_one_line(corpus, documents, change, message):
     assert "\n" not in str(error.value)
 
 
-def test_documents_of_another_corpus_are_refused(corpus, documents):
-    larger = pl.Corpus(pl.Recipe(3000, 2, "one_cluster", seeds=1), length=32, min_size=8)
-    with pytest.raises(ValueError, match=r"^context must be a latent of lexicon 0, below 299, got "):
-        score(corpus, OK, factor=0, documents=larger.documents(0, 120), truth="true")
-    with pytest.raises(ValueError, match=r"^tokens must be between 0 and 299"):
-        score(corpus, OK, factor=0, documents=larger.documents(0, 120))
+@pytest.mark.parametrize("truth", ["believed", "true"])
+def test_documents_of_another_corpus_are_refused(corpus, documents, truth):
+    """With as many tokens they were once scored in silence, near chance, as if the method had failed."""
+    others = [pl.Corpus([pl.Recipe(300, 2, "one_cluster", seeds=9 + k) for k in range(2)], length=32, min_size=8)]
+    others.append(pl.Corpus(pl.Recipe(200, 2, "one_cluster", seeds=1), length=32, min_size=8))
+    wanted = (r"^documents must be of this corpus, got [\d,]+ tokens outside of", r"^tokens must be between 0 and 199")
+    for other, message in zip(others, wanted, strict=True):
+        with pytest.raises(ValueError, match=message):
+            score(other, OK, factor=0, documents=documents, truth=truth)
+    for own in (corpus, corpus.swapped(1), corpus.replace(seed=5)):
+        assert misplaced(own, documents) == 0
+    moved = corpus.counterfactual(documents, np.full(len(documents), 3), documents.context[:, 3])
+    assert misplaced(corpus, moved) == 0
 
 
 # ---------------------------------------------------------------------- the raw input

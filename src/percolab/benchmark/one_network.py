@@ -16,7 +16,7 @@ from percolab.ground.devices import Device, choose_device
 from percolab.ground.progress import Display, Progress, shown
 from percolab.nn.networks.activations import label
 from percolab.show import dot_rows, pages
-from percolab.study.measured import TRAINED, UNTRAINED
+from percolab.study.measured import RAW, TRAINED, UNTRAINED
 from percolab.study.sources import as_source
 from percolab.study.subject import views
 from percolab.worlds.superposed import AnyDataset
@@ -119,7 +119,7 @@ def rows(scores: Sequence[Compared]) -> list[list[str]]:
 def page(scores: Sequence[Compared], title: str) -> bytes:
     """Return a page with the recovery of every method, the table, and the plots of every method."""
     head, *body = rows(scores)
-    control = {TRAINED: "the trained network", UNTRAINED: "one of the same shape that was never trained"}
+    control = {TRAINED: "the trained network", UNTRAINED: "one of the same shape that was never trained", RAW: "X"}
     roles = [control.get(role, role) for role in dict.fromkeys(row.network for row in scores)]
     lead = (
         f"{scores[0].score.settings['rows']:,} rows, {label(scores[0].layer)}. Each method on {' and on '.join(roles)}."

@@ -17,7 +17,7 @@ from percolab.checks import verdicts
 from percolab.checks.verdicts import Check, exact, p_of_counts, p_of_score, smallest, sound, statistical, too_small
 from percolab.corpora.beliefs import Beliefs
 from percolab.corpora.collection import COLUMNS, StoredDocuments
-from percolab.corpora.corpus import Corpus
+from percolab.corpora.corpus import Corpus, misplaced
 from percolab.corpora.sampler import Documents
 from percolab.ground.arrays import Floats, Ints
 from percolab.ground.validation import check_shape
@@ -77,12 +77,7 @@ def structure(sample: Sample) -> Check:
         return fits
     wrong = int(np.count_nonzero(~documents.renewed[:, 0]))
     wrong += int(np.count_nonzero((np.diff(documents.context) != 0) & ~documents.renewed[:, 1:]))
-    for k in range(len(corpus.lexicons)):
-        of_lexicon = documents.lexicon == k
-        forest, context = corpus.forest(k), documents.context[of_lexicon]
-        place = _rows(corpus, k)[documents.tokens[of_lexicon]] - forest.latent_start[context]
-        wrong += int(np.count_nonzero((place < 0) | (place >= forest.latent_size[context])))
-        wrong += int(np.count_nonzero(~np.isin(context, corpus.contexts(k))))
+    wrong += misplaced(corpus, documents)
     note = f"{len(documents):,} documents of {corpus.length:,} tokens"
     return exact("documents", expected, f"{wrong:,} out of place", wrong, 0, note)
 

@@ -279,7 +279,7 @@ def diff(
         print_json({**result.summary, "one_sided": rows, "concept_table": concepts})
         return
     print(result)
-    if result.concepts is not None:
+    if result.concepts is not None and len(result.matched):
         print(result.matched.groupby(["lexicon", "owner"])["share"].describe()[["count", "min", "50%", "max"]].round(2))
     print(listed.assign(fires=[result.places(feature, 2) for feature in listed["feature"]]).to_string(index=False))
     if output is not None:

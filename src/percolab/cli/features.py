@@ -76,8 +76,8 @@ def score(
 
     An .npz with an array codes may also hold rows, and the decoder: directions (features, d), bias (d,) and
     activations (rows, d).
-    With --run or --network, every method is also scored on an untrained network of the same shape; with --activations,
-    on all roles of the folder.
+    With --run or --network, every method is also scored on an untrained network of the same shape and on X; with
+    --activations, on all roles of the folder and on X.
 
     Examples
     --------
@@ -145,12 +145,13 @@ def _score_networks(path: str, sources: dict[str, Any], methods: list[str], *, d
     from percolab.benchmark import one_network
     from percolab.ground.progress import bar
     from percolab.store.finished import load_points
+    from percolab.study.measured import RAW
 
     look_here(*methods)
     with bar(label="reading") as display:
         dataset = load_points(path)
         networks = own_networks(dataset, sources, settings["factor"], settings["seed"], device)
-        single = {role: members[0] for role, members in networks.items()}
+        single = {role: members[0] for role, members in networks.items()} | {RAW: None}
         scores = one_network.compare(dataset, single, methods, device=device, progress=display, **settings)
     values = [{"method": row.method, "network": row.network, **row.score.summary} for row in scores]
     text = f"{aligned(one_network.rows(scores), 2)}\n{one_network.ONE_EACH}"
@@ -160,14 +161,15 @@ def _score_networks(path: str, sources: dict[str, Any], methods: list[str], *, d
 
 def _text(score: Score) -> str:
     """Return the summary and the table by size as text."""
-    from percolab.features.result import number
+    from percolab.features.result import CONTROL, number
 
     lines = [
         f"{name.replace('_', ' '):20}{number(name, score.summary[name]):>10}"
         for name in PRINTED_MEASURES
         if not math.isnan(score.summary.get(name, math.nan))
     ]
-    return "\n".join([*lines, "", f"means over {score.counted}", "", aligned(score.size_table(), 0)])
+    notes = f"means over {score.counted}", f"{CONTROL} or percolab score --run"
+    return "\n".join([*lines, "", *notes, "", aligned(score.size_table(), 0)])
 
 
 def _content(score: Score, suffix: str, title: str) -> bytes:

@@ -315,3 +315,17 @@ def _source_from_dict(values: Mapping[str, Any]) -> Recipe | Forest:
     if not isinstance(columns, Mapping) or set(columns) != names:
         raise ValueError(f"forest must have the columns {', '.join(sorted(names))}, got {columns!r}"[:300])
     return Forest(**columns)
+
+
+def misplaced(corpus: Corpus, documents: Documents) -> int:
+    """Return how many tokens are outside of their context: none, unless the documents are of another corpus."""
+    wrong = int(np.isin(documents.lexicon, range(len(corpus.lexicons)), invert=True).sum())
+    for k in range(len(corpus.lexicons)):
+        of_lexicon = documents.lexicon == k
+        forest, context = corpus.forest(k), documents.context[of_lexicon]
+        known = np.isin(context, corpus.contexts(k))
+        row = np.argsort(corpus.token_ids(k))[documents.tokens[of_lexicon]]
+        place = row - forest.latent_start[np.where(known, context, 0)]
+        inside = (place >= 0) & (place < forest.latent_size[np.where(known, context, 0)])
+        wrong += int(np.count_nonzero(~(known & inside)))
+    return wrong

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from percolab.corpora.corpus import Corpus
+from percolab.corpora.corpus import Corpus, misplaced
 from percolab.corpora.sampler import Documents
 from percolab.features.codes import Codes, DenseCodes, SparseCodes
 from percolab.features.concepts import Labels, by_row
@@ -96,10 +96,13 @@ def _of_documents(corpus: Corpus, k: int, asked: Asked) -> Labels:
     documents, forest = asked.documents, corpus.forest(k)
     if documents is None:
         raise ValueError("documents must be given with a corpus, got None")
+    indices("tokens", documents.tokens, corpus.n_tokens)
+    if wrong := misplaced(corpus, documents):
+        raise ValueError(f"documents must be of this corpus, got {wrong:,} tokens outside of their contexts")
     place, length = np.arange(documents.tokens.size), documents.tokens.shape[1]
     if asked.about == "token":
         row = np.argsort(corpus.token_ids(k))
-        label = row[indices("tokens", documents.tokens, corpus.n_tokens)]
+        label = row[documents.tokens]
         return replace(by_row(forest, label.ravel()), contexts=corpus.contexts(k), place=place, length=length)
     if asked.truth == "believed":
         beliefs = corpus.beliefs(documents.tokens)
@@ -107,8 +110,6 @@ def _of_documents(corpus: Corpus, k: int, asked: Asked) -> Labels:
     else:
         context, lexicon = documents.context, documents.lexicon[:, None]
     label = np.where(lexicon == k, context, -1).astype(np.int64).ravel()
-    if label.max(initial=-1) >= forest.n_latents:
-        raise ValueError(f"context must be a latent of lexicon {k}, below {forest.n_latents}, got {label.max()}")
     first = np.arange(forest.n_latents)
     return Labels(forest, label, first, first + forest.latent_size - 1, corpus.contexts(k), place, length)
 

@@ -269,7 +269,7 @@ class RandomDictionary(_Projections):
 
 @dataclass
 class TrueDirections(_Projections):
-    """The true directions of concepts with a TopK encoder: the ceiling in the class of sparse autoencoders.
+    """The true directions of concepts with a TopK encoder: what a sparse autoencoder could have, though not its best.
 
     The direction of a concept leads from the mean activation of its sibling to its own, on the rows of the fit. A
     row's code is its k largest positive projections.
