@@ -19,7 +19,7 @@ from percolab.features.register import entry
 from percolab.study.cells import Here
 from percolab.study.measured import RAW, TRAINED, UNTRAINED
 
-RATES = (3e-4, 1e-3, 3e-3, 1e-2, 3e-2)
+RATES = (1e-4, 3e-4, 1e-3, 3e-3, 1e-2, 3e-2, 1e-1)
 """Learning rates that are tried."""
 TUNING_DRAW = 10_000
 """The draw on which learning rates are chosen, and nothing else is done."""
@@ -29,7 +29,7 @@ def tried(task: Task, device: str = "auto") -> Iterator[tuple[str, float, float]
     """Yield a role, a rate, and the recovery of a TopK autoencoder on validation rows at the middle setting."""
     s = settings(task, only=["topk"], seeds=1).drawn(TUNING_DRAW)
     data = Subject(s, Here(device))
-    weights = train(data)
+    weights = train(0, data)
     entries = [entry(f"topk@k={MIDDLE}+lr={rate:g}", s.options.budget) for rate in RATES]
     for which in (Representation(TRAINED, 0), Representation(UNTRAINED), Representation(RAW)):
         bench, views = next(iter(_prepared(which, data, weights, apart=True)))

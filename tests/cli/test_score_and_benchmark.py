@@ -182,9 +182,9 @@ def test_methods_are_scored_on_a_network_that_was_trained_elsewhere(place, own, 
     words = ["one.zarr", *given, "--layer", "body", "--method", "neurons", "--device", "cpu"]
     assert scored(place, *words, "--json", "-o", str(own / "page.html")) == 0
     found = {row["network"]: row for row in json.loads(capsys.readouterr().out)}
-    assert set(found) == {"trained", "untrained"}
-    assert found["trained"]["recovery"] != found["untrained"]["recovery"]
-    assert "from the trained network and" in (own / "page.html").read_text()
+    assert set(found) == {"trained", "untrained", "raw"}
+    assert len({row["recovery"] for row in found.values()}) == 3
+    assert " and on X" in (own / "page.html").read_text()
     if how == "network":
         assert scored(place, *words[:3], "--device", "cpu") == 2
         assert "--layer must name modules of the network (body" in capsys.readouterr().err
@@ -287,7 +287,8 @@ def test_a_bar_is_shown(arguments, place, trained, monkeypatch, capsys):
     assert scored(place, "one.zarr", *(str(trained) if word == "RUN" else word for word in arguments)) == 0
     if "--run" in arguments:
         assert shown == [
-            ("methods", 0, 2), "neurons, trained", ("methods", 1, 2), "neurons, untrained", ("methods", 2, 2),
+            ("methods", 0, 3), "neurons, trained", ("methods", 1, 3), "neurons, untrained", ("methods", 2, 3),
+            "neurons, raw", ("methods", 3, 3),
         ]  # fmt: skip
     else:
         assert shown == [("scoring", done, 6) for done in range(1, 7)]

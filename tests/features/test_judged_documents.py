@@ -173,7 +173,7 @@ def test_documents_of_another_corpus_are_refused(corpus, documents, truth):
     for other, message in zip(others, wanted, strict=True):
         with pytest.raises(ValueError, match=message):
             score(other, OK, factor=0, documents=documents, truth=truth)
-    for own in (corpus, corpus.swapped(1), corpus.replace(seed=5)):
+    for own in (corpus, corpus.swapped(1), corpus.replace(shares=[1, 3])):
         assert misplaced(own, documents) == 0
     moved = corpus.counterfactual(documents, np.full(len(documents), 3), documents.context[:, 3])
     assert misplaced(corpus, moved) == 0

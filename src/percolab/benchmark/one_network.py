@@ -125,8 +125,9 @@ def page(scores: Sequence[Compared], title: str) -> bytes:
         f"{scores[0].score.settings['rows']:,} rows, {label(scores[0].layer)}. Each method on {' and on '.join(roles)}."
     )
     best = max((row for row in scores if row.network == TRAINED), key=lambda row: row.score.summary["recovery"])
-    beside = [row for row in scores if (row.method, row.network) == (best.method, UNTRAINED)]
-    contrast = "".join(f" and {row.score.summary['recovery']:.3f} from an untrained one" for row in beside)
+    beside = [row for row in scores if row.method == best.method and row.network in (UNTRAINED, RAW)]
+    source = {UNTRAINED: "an untrained one", RAW: "X"}
+    contrast = "".join(f", {row.score.summary['recovery']:.3f} from {source[row.network]}" for row in beside)
     share = f"{best.score.summary['recovery']:.3f} of the concepts' F1 from the trained network"
     verdict = f"The best method, {best.method}, recovers {share}{contrast}."
     parts = [pages.picture(_recovery(scores), "Recovery by method, chance in grey: mean best F1 of a concept.")]
