@@ -48,6 +48,12 @@ def test_documents_pass(fair):
     assert [check.verdict for check in found] == ["pass"] * 8
 
 
+def test_a_lexicon_without_documents_passes(fair):
+    for k in range(2):
+        checked = list(tokens.checks(tokens.Sample.of(fair.corpus.swapped(k))))
+        assert not [check.law for check in checked if check.failed]
+
+
 @pytest.mark.parametrize(
     ("options", "law"),
     [

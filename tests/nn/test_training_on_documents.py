@@ -182,13 +182,13 @@ def test_a_second_training_goes_on_from_the_first(corpus):
 class Recurrent(nn.Module):
     """Someone's own network."""
 
-    def __init__(self, seed, n_tokens=40):
+    def __init__(self, seed, n_tokens=40, both_ways=False):
         super().__init__()
         torch.manual_seed(seed)
         self.tokens, self.layer, self.output = (
             nn.Embedding(40, 12),
-            nn.GRU(12, 12, batch_first=True),
-            nn.Linear(12, n_tokens),
+            nn.GRU(12, 12, batch_first=True, bidirectional=both_ways),
+            nn.Linear(24 if both_ways else 12, n_tokens),
         )
 
     def forward(self, tokens):
@@ -211,6 +211,7 @@ def test_any_module_from_tokens_to_logits_trains(corpus):
         ({"keep": [11]}, "keep must be steps from 0 to 10, got 11"),
         ({"model": nn.Linear(7, 40)}, r"model must take tokens \(n, 7\), got .*"),
         ({"model": Recurrent(0, 39)}, r"model must give logits \(2, 7, 40\) for tokens \(2, 7\), got \(2, 7, 39\)"),
+        ({"model": Recurrent(0, both_ways=True)}, "model must not see the tokens that it predicts"),
         ({"model": nn.GRU(7, 40)}, r"model must take tokens \(n, 7\), got .*"),
         ({"model": nn.Sequential(nn.Embedding(40, 7), nn.GRU(7, 40))}, r"model must give logits .*, got tuple"),
     ],

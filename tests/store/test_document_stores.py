@@ -3,6 +3,7 @@
 import json
 import shutil
 from contextlib import closing
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 
@@ -14,6 +15,7 @@ import percolab as pl
 from percolab.checks import tokens
 from percolab.cli import main
 from percolab.corpora.collection import COLUMNS
+from percolab.features import score
 from percolab.store import schema, shards
 from percolab.store.schema import StoreError
 from percolab.streaming import DocumentStream, Share
@@ -82,7 +84,7 @@ def test_an_interrupted_run_is_resumed(small_cells, tmp_path, monkeypatch):
         pl.load(tmp_path / "docs.zarr")
     with pytest.raises(FileExistsError, match=r"hi of the store at .* must be 1099511628784 to resume"):
         pl.generate_store(pl.DocumentRange(CORPUS, FIRST, FIRST + COUNT + 3), tmp_path / "docs.zarr")
-    with pytest.raises(FileExistsError, match="corpus of the store"):
+    with pytest.raises(FileExistsError, match="shares of the store"):
         pl.generate_store(pl.DocumentRange(CORPUS.swapped(0), FIRST, FIRST + COUNT), tmp_path / "docs.zarr")
     made = pl.generate_store(RANGE, tmp_path / "docs.zarr")
     assert 0 < made.shards_made < 8
@@ -101,6 +103,22 @@ def test_a_damaged_block_is_found_and_made_again(small_cells, tmp_path):
         pl.load(place, verify=True)
     assert pl.generate_store(RANGE, place).rows_made == 128
     assert bytes_of(place) == before
+
+
+def test_the_field_that_differs_is_named(path):
+    other_lexicon = CORPUS.replace(lexicons=[LEXICONS[0], pl.Recipe(300, 2, "one_cluster", seed=9)])
+    with pytest.raises(FileExistsError, match=r"seeds of the store at .* must be Seeds\(graph=9, .*Seeds\(graph=1"):
+        pl.generate_store(replace(RANGE, corpus=other_lexicon), path)
+    with pytest.raises(FileExistsError, match=r"seed of the store at .* must be 77 to resume, got 7;"):
+        pl.generate_store(replace(RANGE, corpus=CORPUS.replace(seed=77)), path)
+
+
+def test_a_store_is_scored_as_its_documents_are(path):
+    stored = pl.load(path)
+    codes = np.random.default_rng(0).random((len(stored), stored.corpus.length, 3))
+    made = score(stored.corpus, codes, documents=stored.corpus.documents(RANGE.lo, RANGE.hi), factor=0, min_size=2)
+    assert score(stored, codes, factor=0, min_size=2).concepts.equals(made.concepts)
+    assert score(CORPUS, codes, documents=stored, factor=0, min_size=2).concepts.equals(made.concepts)
 
 
 def test_a_store_of_points_is_not_taken_for_documents(path, tmp_path):
@@ -208,7 +226,7 @@ def test_commands(tmp_path, capsys):
         (["--tokens", 99, "--length", 1], "--length must be at least 2, got 1"),
         (["--tokens", 99, "--renewal", 0], "--renewal must be above 0 and at most 1, got 0.0"),
         (["--tokens", 99, "--shares", "1,1"], "--shares must be 1 numbers"),
-        (["--tokens", 99, "--shares", "a"], "must be a number, got 'a'"),
+        (["--tokens", 99, "--shares", "a"], "--shares must be numbers with commas between them, got 'a'"),
         (["--tokens", 99, "--first", -1], "--first must be at least 0, got -1"),
         (["--tokens", 99, "--runner", "ray"], "--runner must be left out unless --shards is given, got ray"),
         ([], "--tokens must be given, or a recipe"),

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from percolab.checks import verdicts
 from percolab.checks.verdicts import Check, exact, p_of_counts, p_of_score, smallest, sound, statistical, too_small
 from percolab.corpora.beliefs import Beliefs
-from percolab.corpora.collection import COLUMNS, StoredDocuments
+from percolab.corpora.collection import StoredDocuments
 from percolab.corpora.corpus import Corpus, misplaced
 from percolab.corpora.sampler import Documents
 from percolab.ground.arrays import Floats, Ints
@@ -48,11 +48,10 @@ class Sample:
     @classmethod
     def stored(cls, stored: StoredDocuments) -> Sample:
         """Return the first documents of a store, with the beliefs that it holds."""
-        part = slice(0, min(len(stored), -(-POSITIONS // stored.corpus.length)))
-        read = {name: np.asarray(getattr(stored, name)[part]) for name in COLUMNS}
-        columns = read["tokens"], read["context"], read["lexicon"], stored.number[part], read["renewed"] == 1
-        said: dict[str, Any] = {name: read[name] for name in ("floor", "believed", "believed_lexicon")}
-        return cls(stored.corpus, Documents(*columns), replace(stored.corpus.beliefs(read["tokens"]), **said))
+        documents = stored.read(-(-POSITIONS // stored.corpus.length))
+        names = ("floor", "believed", "believed_lexicon")
+        said: dict[str, Any] = {name: np.asarray(getattr(stored, name)[: len(documents)]) for name in names}
+        return cls(stored.corpus, documents, replace(stored.corpus.beliefs(documents.tokens), **said))
 
 
 def checks(sample: Sample) -> Iterator[Check]:
@@ -155,7 +154,7 @@ def tokens(sample: Sample) -> Check:
         context, rows = documents.context[of_lexicon], _rows(corpus, k)[documents.tokens[of_lexicon]]
         order = np.argsort(context, axis=None, kind="stable")
         latents, first = np.unique(context.ravel()[order], return_index=True)
-        for latent, part in zip(latents, np.split(rows.ravel()[order], first[1:]), strict=True):
+        for latent, part in zip(latents, np.split(rows.ravel()[order], first)[1:], strict=True):
             size = corpus.forest(k).latent_size[latent]
             counts = np.bincount(part - corpus.forest(k).latent_start[latent], minlength=size)
             cells = _together(counts, np.full(size, part.size / size))

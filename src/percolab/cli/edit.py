@@ -11,7 +11,7 @@ import typer
 from percolab.cli import options
 from percolab.cli.errors import command
 from percolab.cli.generate import make
-from percolab.cli.options import argument, choice_option, number, number_option, read_target, word_option
+from percolab.cli.options import argument, choice_option, listed, number_option, read_target, word_option
 from percolab.ground.foreign_files import read_array, read_json
 from percolab.ground.progress import Progress
 from percolab.model.edits import Do, Edit, Move, Shift, Turn
@@ -144,9 +144,7 @@ def superpose(
         argument("FACTOR...", "A dataset, a recipe as JSON in a file, or a preset of the paper, for each factor."),
     ],
     output: options.Output,
-    weights: Annotated[
-        str | None, word_option("NUMBERS", "Weight of each factor in y, such as 1,0. Default: 1.")
-    ] = None,
+    weights: Annotated[str | None, word_option("NUMBERS", "Weights of factors in y, such as 1,0. Default: 1.")] = None,
     product: Annotated[str | None, word_option("INTEGERS", "y is the product of two factors, such as 0,1.")] = None,
     scales: Annotated[str | None, word_option("NUMBERS", "Scale of each factor in X. Default: 1.")] = None,
     dim: Annotated[int | None, number_option("Dimension of X. Default: that of the factors.")] = None,
@@ -176,9 +174,9 @@ def superpose(
         raise ValueError(f"factors must be at least two, got {len(factors)}")
     recipe = Superposition(
         [_factor(word) for word in factors],
-        _list("weights", weights),
-        _list("product", product, whole=True),
-        _list("scales", scales),
+        listed("weights", weights),
+        listed("product", product, whole=True),
+        listed("scales", scales),
         dim,
         rotate,
         seed,
@@ -203,16 +201,6 @@ def _factor(word: str) -> Recipe:
     if dataset.modification:
         raise ValueError(f"factors must be as their recipes make them, got {word!r}: {dataset.modification}")
     return dataset.recipe
-
-
-def _list(name: str, text: str | None, *, whole: bool = False) -> Any:
-    """Read numbers separated by commas."""
-    if text is None:
-        return None
-    try:
-        return [int(part) if whole else number(part) for part in text.split(",")]
-    except (ValueError, typer.BadParameter):
-        raise ValueError(f"{name} must be numbers with commas between them, got {text!r}") from None
 
 
 # ---------------------------------------------------------------------- reading and writing

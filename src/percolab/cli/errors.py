@@ -32,7 +32,13 @@ LIBRARY_NAMES: Mapping[str, Mapping[str, str]] = {
         "seeds.value": "value_seed",
         "recipe.engine": "engine",
     },
-    "documents": {"location": "output", "n_points": "tokens", "seeds": "seed", "lo": "first", "hi": "count"},
+    "documents": {
+        "location": "output",
+        "n_points": "tokens",
+        "lo": "first",
+        "hi": "count",
+        **dict.fromkeys(("seeds", "seeds.graph", "seeds.embed", "seeds.value"), "seed"),
+    },
     # These commands read one location and write another, and a message does not say which it is about.
     "edit": {"dataset": "path"},
     "take": {"dataset": "path", "sizes": "size"},

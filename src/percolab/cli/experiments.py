@@ -98,9 +98,7 @@ def reproduce(
     scale: Scale = "paper",
     output: ExperimentOutput = None,
     epochs: OtherEpochs = None,
-    seeds: Annotated[
-        int | None, number_option("Networks to train, each with its own seed. Default: 5, small: 2.")
-    ] = None,
+    seeds: Annotated[int | None, number_option("Networks to train, one per seed. Default: 5, small: 2.")] = None,
     fit_from: Annotated[float, number_option("FOM from which a second power law is fitted.", number)] = FITTED_FOM,
     draws: options.Draws = 1,
     overwrite: options.OverwriteRun = False,
@@ -148,9 +146,7 @@ def represent(
     network: options.Network = None,
     layers: options.Layers = None,
     activations: options.Activations = None,
-    readers: Annotated[
-        str | None, word_option("A,B", "Readers of networks on documents, such as beliefs,kmeans.")
-    ] = None,
+    readers: Annotated[str | None, word_option("A,B", "Readers of networks on documents: beliefs,kmeans.")] = None,
     overwrite: options.OverwriteRun = False,
     device: options.Device = "auto",
     ray: options.Ray = None,
@@ -187,9 +183,7 @@ def represent(
 @command
 def scaling(
     scale: Scale = "paper",
-    data: Annotated[
-        str | None, word_option("A,B", f"Some of {', '.join(HIERARCHY)}, or a store. Default: all.")
-    ] = None,
+    data: Annotated[str | None, word_option("A,B", f"Any of {', '.join(HIERARCHY)}; a store. Default: all.")] = None,
     seeds: Annotated[int, number_option("Chains of nested training rows.")] = 5,
     output: Annotated[Path | None, output_option("DIR", "Directory. Default: scaling-SCALE.")] = None,
     draws: options.Draws = 1,
@@ -218,14 +212,10 @@ def scaling(
 def diff(
     first: Annotated[Path, argument("A", "A run of percolab train, or activations as .npy.")],
     second: Annotated[Path, argument("B", "A second run or file, on the same inputs.")],
-    layer: Annotated[
-        str | None, word_option("NAME", "Module of the networks to read. Default: the last block.")
-    ] = None,
+    layer: Annotated[str | None, word_option("NAME", "Module to read. Default: the last block.")] = None,
     data: Annotated[str | None, word_option("PATH", "The dataset that runs on points were trained on.")] = None,
     documents: Annotated[int, number_option("Number of held-out documents to read.")] = 2000,
-    method: Annotated[
-        str, word_option("NAME", "Method that finds features, such as topk@n_features=1024+k=16.")
-    ] = "topk",
+    method: Annotated[str, word_option("NAME", "Method, such as topk@n_features=1024+k=16.")] = "topk",
     features: Annotated[int, number_option("Number of one-sided features to list.")] = 12,
     seed: Annotated[int, number_option("Seed of the method.", options.seed)] = 0,
     output: Annotated[Path | None, output_option("FILE", "A page, .html.")] = None,

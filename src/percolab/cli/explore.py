@@ -22,9 +22,7 @@ LOOPBACK = "127.0.0.1"
 def explore(
     path: Store,
     output: Annotated[Path | None, output_option("FILE", "The page, .html.")] = None,
-    run: Annotated[
-        list[Path] | None, word_option("DIR", "A run of percolab train; for documents it may be repeated.")
-    ] = None,
+    run: Annotated[list[Path] | None, word_option("DIR", "Run of percolab train; several for documents.")] = None,
     features: Annotated[Path | None, word_option("FILE", "Codes of features, .npz or .npy; they are scored.")] = None,
     points: Annotated[int, number_option("Most points that are drawn.")] = 100_000,
     min_size: Annotated[int, number_option("Fewest points of a concept.")] = 20,

@@ -42,9 +42,7 @@ def score(
         Path | None,
         argument("CODES", "Codes (rows, features): a SciPy sparse .npz, an .npz with an array codes, or an .npy."),
     ] = None,
-    run: Annotated[
-        Path | None, word_option("DIR", "Instead of codes: a run of percolab train on this dataset.")
-    ] = None,
+    run: Annotated[Path | None, word_option("DIR", "In place of CODES: a run of percolab train.")] = None,
     network: options.Trained = None,
     activations: options.Activations = None,
     method: Annotated[
@@ -56,18 +54,14 @@ def score(
             _METHODS,
         ),
     ] = None,
-    layer: Annotated[
-        str | None, word_option("NAME", "Without CODES: the module to read. Default: the last block.")
-    ] = None,
+    layer: Annotated[str | None, word_option("NAME", "The module to read. Default: the last block.")] = None,
     rows: Annotated[Path | None, word_option("FILE", "An .npy: the dataset's row of each row of the codes.")] = None,
     factor: options.Factor = None,
     min_size: Annotated[int, number_option("Fewest rows of a concept.")] = 20,
     threshold: Annotated[float, number_option("A feature fires above this value.", number)] = 0.0,
     draws: Annotated[int, number_option("Draws of chance.")] = 5,
     seed: Annotated[int, number_option("Seed of the draws.", options.seed)] = 0,
-    output: Annotated[
-        Path | None, output_option("FILE", ".html: tables and plots; .csv: concepts; .json: everything.")
-    ] = None,
+    output: Annotated[Path | None, output_option("FILE", ".html: a page; .csv: concepts; .json: everything.")] = None,
     overwrite: options.Overwrite = False,
     as_json: options.AsJson = False,
     device: options.Device = "auto",
@@ -216,18 +210,14 @@ def benchmark(
     again: Annotated[
         str | None, word_option("A,B,…", "Compute the cells of these methods again, even if they exist.", METHODS)
     ] = None,
-    seeds: Annotated[
-        int | None, number_option("Networks per target and draw. Default: 3; at the small scale 1.")
-    ] = None,
+    seeds: Annotated[int | None, number_option("Networks per target and draw. Default: 3, small: 1.")] = None,
     draws: options.Draws = 1,
     network: options.Network = None,
     layer: Annotated[str | None, word_option("NAME", "The module to read. Default: the task's module.")] = None,
     activations: options.Activations = None,
     data: Annotated[Path | None, word_option("STORE", "Your own points in place of the task's data.")] = None,
     time_limit: Annotated[float | None, number_option("Start no further cell after this many seconds.", number)] = None,
-    check: Annotated[
-        Path | None, word_option("DIR", "Run nothing: check result files and make the table from them.")
-    ] = None,
+    check: Annotated[Path | None, word_option("DIR", "Run nothing; check result files and tabulate them.")] = None,
     overwrite: options.OverwriteRun = False,
     device: options.Device = "auto",
     ray: options.Ray = None,

@@ -12,7 +12,7 @@ from percolab.cli import options
 from percolab.cli.errors import command
 from percolab.cli.experiments import resumable
 from percolab.cli.networks import MOST_CORPUS
-from percolab.cli.options import argument, choice_option, given, number, number_option, read_target, word_option
+from percolab.cli.options import argument, choice_option, given, listed, number, number_option, read_target, word_option
 from percolab.corpora.collection import DocumentRange
 from percolab.corpora.corpus import Corpus
 from percolab.ground.foreign_files import read_json
@@ -34,9 +34,7 @@ def generate(
     n_points: Annotated[int | None, number_option("Number of points before any filter, such as 20000 or 1e6.")] = None,
     dim: Annotated[int | None, number_option("Dimension of the space, at least 2.")] = None,
     mode: Annotated[str | None, choice_option(MODES, default="distribution")] = None,
-    create_prob: Annotated[
-        float | None, number_option("Chance of a new cluster, 0 to 1; implies mode custom.", number)
-    ] = None,
+    create_prob: Annotated[float | None, number_option("Chance of a new cluster; implies mode custom.", number)] = None,
     mean_degree: Annotated[
         float | None, number_option("Mean number of bonds per point; implies mode random_graph.", number)
     ] = None,
@@ -212,18 +210,14 @@ def documents(
     tokens: Annotated[int | None, number_option("Number of tokens in a lexicon.")] = None,
     length: Annotated[int | None, number_option("Number of tokens per document. Default: 64.")] = None,
     lexicons: Annotated[int | None, number_option("Number of lexicons. Default: 1.")] = None,
-    shares: Annotated[
-        str | None, word_option("NUMBERS", "Share of each lexicon, such as 1,3. Default: equal shares.")
-    ] = None,
-    renewal: Annotated[
-        float | None, number_option("Chance of a fresh context at a position. Default: 0.0625.", number)
-    ] = None,
+    shares: Annotated[str | None, word_option("NUMBERS", "Share of each lexicon, such as 1,3. Default: equal.")] = None,
+    renewal: Annotated[float | None, number_option("Chance of a fresh context. Default: 0.0625.", number)] = None,
     min_size: Annotated[int | None, number_option("Smallest number of tokens in a context. Default: 32.")] = None,
     seed: Annotated[
         int | None, number_option("Seed of documents and ids; lexicon k has this seed + k. Default: 0.", options.seed)
     ] = None,
     recipe_file: Annotated[
-        Path | None, word_option("FILE", "A corpus as JSON, in place of the above.", names="--recipe")
+        Path | None, word_option("FILE", "A corpus as JSON, in place of these.", names="--recipe")
     ] = None,
     shards: options.Shards = None,
     runner: options.Runner = None,
@@ -268,5 +262,4 @@ def _corpus(n_tokens: int, n_lexicons: int, shares: str | None, fields: dict[str
     seed = fields.get("seed", 0)
     count = check_integer("lexicons", n_lexicons, 1)
     sources = [Recipe(n_tokens, 2, "one_cluster", seeds=seed + k) for k in range(count)]
-    numbers = None if shares is None else [number(word) for word in shares.split(",")]
-    return Corpus(sources, shares=numbers, **fields)
+    return Corpus(sources, shares=listed("shares", shares), **fields)

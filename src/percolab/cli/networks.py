@@ -150,9 +150,7 @@ def probe(
     network: options.Trained = None,
     layers: options.Layers = None,
     activations: options.Activations = None,
-    min_latent_size: Annotated[
-        int, number_option("Smallest number of points of a latent.")
-    ] = ProbeConfig.min_latent_size,
+    min_latent_size: Annotated[int, number_option("Fewest points of a latent.")] = ProbeConfig.min_latent_size,
     max_depth: Annotated[int, number_option(f"Deepest depth, in steps of {DEPTH_STEP}.")] = ProbeConfig.depths[-1],
     draws: Annotated[int, number_option("Draws of fresh values and permuted targets.")] = ProbeConfig.draws,
     untrained: Annotated[int, number_option("Untrained networks of the same shape, as a control.")] = UNTRAINED,

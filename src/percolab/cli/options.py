@@ -47,6 +47,16 @@ def number(text: object) -> float:
         raise typer.BadParameter(f"must be a number, got {_quoted(word)}") from None
 
 
+def listed(name: str, text: str | None, *, whole: bool = False) -> Any:
+    """Read numbers separated by commas."""
+    if text is None:
+        return None
+    try:
+        return [int(part) if whole else number(part) for part in text.split(",")]
+    except (ValueError, typer.BadParameter):
+        raise ValueError(f"{name} must be numbers with commas between them, got {text!r}") from None
+
+
 def _quoted(word: str) -> str:
     return repr(word) if len(word) <= LONG_WORD else f"{word[:20]!r}… ({len(word):,} characters)"
 
@@ -95,9 +105,7 @@ def completion(values: Sequence[str]) -> Callable[[str], list[str]]:
 
 #: Options and arguments that several commands have.
 Store = Annotated[str, argument("PATH", "A dataset written by percolab.")]
-Overwrite = Annotated[
-    bool, typer.Option("--overwrite", help="Replace an existing output once the new one is complete.")
-]
+Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace an existing output when the new one is ready.")]
 OverwriteRun = Annotated[bool, typer.Option("--overwrite", help="Start again if the directory holds another run.")]
 TargetWord = Annotated[
     str | None,
@@ -124,12 +132,8 @@ Address = Annotated[str | None, word_option("HOST:PORT", "Address of the Ray clu
 Device = Annotated[str, word_option("NAME", "auto, cpu, cuda or cuda:N.", ("auto", "cpu", "cuda"))]
 Ray = Annotated[str | None, word_option("ADDRESS", "Compute on a Ray cluster: HOST:PORT, ray://HOST:PORT or auto.")]
 Draws = Annotated[int, number_option("Draws of the data; from 3 on, intervals are over draws.")]
-Network = Annotated[
-    str | None, word_option("MODULE:FUNCTION", "Your own networks: make(data, seed) returns a network.")
-]
-Trained = Annotated[
-    str | None, word_option("MODULE:FUNCTION", "Your own network: make(data, seed) returns a trained network.")
-]
+Network = Annotated[str | None, word_option("MODULE:FUNCTION", "Your networks: make(data, seed) returns one.")]
+Trained = Annotated[str | None, word_option("MODULE:FUNCTION", "Your network: make(data, seed) returns it, trained.")]
 Layers = Annotated[str | None, word_option("A,B", "Modules of --network to read.")]
 Activations = Annotated[Path | None, word_option("FOLDER", "Activations in place of networks, with manifest.json.")]
 

@@ -13,13 +13,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from math import prod
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from percolab.corpora.lexicon import Lexicon, Tables
-from percolab.ground import parallel
+from percolab.ground import memory, parallel
 from percolab.ground.arrays import Floats
 from percolab.ground.compiled import inlined, kernel
 from percolab.ground.intrinsics import bits_of_double, double_of_bits
@@ -92,7 +93,9 @@ class Filter:
 
     def predict(self, tokens: NDArray[np.int32], every: bool, threads: int) -> Floats:
         """Return the distribution of the token after the last, (n, V), or after each, (n, T, V)."""
-        out = np.empty((len(tokens), tokens.shape[1] if every else 1, self.tables.ids.shape[1]))
+        shape = len(tokens), tokens.shape[1] if every else 1, self.tables.ids.shape[1]
+        memory.require(8 * prod(shape), "predictions need")
+        out = np.empty(shape)
         self._run(_predict, threads, (tokens, out), every)
         return out if every else out[:, 0]
 

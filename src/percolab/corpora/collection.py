@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from percolab.corpora.corpus import Corpus
+from percolab.corpora.sampler import Documents
 from percolab.dataset.dataset import Lazy
 from percolab.ground.validation import check_integer
 from percolab.model.recipe import Written
@@ -93,6 +94,14 @@ class StoredDocuments(Lazy):
     def number(self) -> NDArray[np.int64]:
         """(n,) number of each document in the corpus."""
         return np.arange(self.recipe.lo, self.recipe.hi)
+
+    def read(self, count: int | None = None) -> Documents:
+        """Return the first documents, or all of them, in memory."""
+        part = slice(0, count)
+        tokens, context, lexicon, renewed = (
+            np.asarray(column[part]) for column in (self.tokens, self.context, self.lexicon, self.renewed)
+        )
+        return Documents(tokens, context, lexicon, self.number[part], renewed == 1)
 
     def __len__(self) -> int:
         return len(self.recipe)

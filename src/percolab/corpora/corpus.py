@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
@@ -17,15 +16,16 @@ from percolab.corpora.beliefs import Beliefs, Filter
 from percolab.corpora.sampler import Documents
 from percolab.dataset.dataset import GIVEN, Dataset
 from percolab.ground import parallel, validation
+from percolab.ground.text import shown
 from percolab.ground.validation import check_index, check_integer, check_seed, indices
-from percolab.model.forest import Forest
+from percolab.model.forest import Forest, locked
 from percolab.model.recipe import Recipe, Written
 from percolab.model.target import Target
 
 KIND = "corpus"  #: The ``kind`` in the JSON of a corpus.
 MOST = 2**31 - 1  #: The most tokens, or positions: they are counted in int32.
 HELD_OUT = 2**40  #: Documents from this number on are kept for tests.
-LEAST_RENEWAL = 2.0**-64  #: The least probability of a renewal, since its draws have 64 bits.
+LEAST_PROBABILITY = 2.0**-64  #: The least probability of a renewal, or of a lexicon in use: draws have 64 bits.
 
 Source = Recipe | Forest | Dataset
 
@@ -166,7 +166,7 @@ class Corpus(Written, kind=KIND):
     @cached_property
     def unigram(self) -> NDArray[np.float64]:
         """(V,) probability of each token id, at every position."""
-        return self.predict(np.empty((1, 0), np.int32))[0]
+        return locked(self.predict(np.empty((1, 0), np.int32))[0])
 
     def _lexicon(self, k: int) -> lexicons_.Lexicon:
         return self._filter.lexicons[check_index("k", k, len(self.lexicons))]
@@ -217,7 +217,10 @@ class Corpus(Written, kind=KIND):
         return sampler.decayed(self._as_tokens(tokens), self.n_tokens, share, parallel.thread_count(threads))
 
     def _as_tokens(self, tokens: ArrayLike) -> NDArray[np.int32]:
-        ids = np.asarray(tokens)
+        try:
+            ids = np.asarray(tokens)
+        except ValueError as fault:  # rows of unequal lengths
+            raise ValueError(f"tokens must be documents of one length, got {shown(tokens)}") from fault
         if ids.ndim != 2:
             raise ValueError(f"tokens must have shape (documents, positions), got {type(tokens).__name__} {ids.shape}")
         return np.ascontiguousarray(indices("tokens", ids, self.n_tokens), np.int32)
@@ -265,12 +268,12 @@ def _as_source(source: object) -> Recipe | Forest:
     if isinstance(source, Dataset):
         source = source.recipe if source.modification in (None, GIVEN) else source.forest
     if isinstance(source, Recipe):
-        _at_most("n_points of a lexicon", source.n_points)
+        _at_most("n_points", source.n_points)
         return replace(source, edits=(), target=Target())  # edits and targets do not change the forest
     if not isinstance(source, Forest):
         raise ValueError(f"lexicons must be recipes, forests or datasets, got {source!r}")
     source.check_structure()
-    _at_most("n_points of a lexicon", source.n_points)
+    _at_most("n_points", source.n_points)
     return source
 
 
@@ -284,7 +287,7 @@ def _as_renewal(renewal: object) -> float:
     value = validation.check_number("renewal", renewal)
     if not 0 < value <= 1:
         raise ValueError(f"renewal must be above 0 and at most 1, got {value}")
-    if value < LEAST_RENEWAL:
+    if value < LEAST_PROBABILITY:
         raise ValueError(f"renewal must be at least 2**-64, the least probability that is drawn, got {value}")
     return value
 
@@ -294,9 +297,11 @@ def _as_shares(shares: object, count: int) -> tuple[float, ...]:
     if shares is None:
         return (1 / count,) * count
     numbers = validation.check_one_each("shares", shares, count, "lexicon", 0)
-    total = math.fsum(numbers)
-    if not 0 < total < math.inf:
-        raise ValueError(f"shares must have a sum above 0, got {shares!r}")
+    total = sum(numbers)
+    if not 0 < total < float("inf"):
+        raise ValueError(f"shares must have a finite sum above 0, got {shares!r}")
+    if min(filter(None, numbers)) / total < LEAST_PROBABILITY:
+        raise ValueError(f"shares must be 0 or at least 2**-64 of their sum, the least that is drawn, got {shares!r}")
     # Shares that sum to 1 up to rounding are not changed, so that a corpus read from JSON equals the one written.
     return numbers if abs(total - 1) < 1e-12 else tuple(number / total for number in numbers)
 

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from percolab.corpora.lexicon import Tables
-from percolab.ground import parallel
+from percolab.ground import memory, parallel
 from percolab.ground.arrays import Ints
 from percolab.ground.compiled import kernel
 from percolab.ground.intrinsics import multiply_high
@@ -68,6 +68,7 @@ def plan(seed: int, shares: tuple[float, ...], renewal: float) -> Plan:
 def draw(drawn_by: Plan, tables: Tables, lo: int, hi: int, length: int, threads: int) -> Documents:
     """Return documents lo … hi - 1."""
     n = hi - lo
+    memory.require(9 * n * length, "documents need")
     tokens, context = np.empty((n, length), np.int32), np.empty((n, length), np.int32)
     renewed, lexicon = np.empty((n, length), np.bool_), np.empty(n, np.int32)
     number = np.arange(lo, hi, dtype=np.int64)
@@ -254,6 +255,7 @@ def _numbers(tables: Tables, latents: Ints, lexicon: NDArray[np.int32]) -> Ints:
 def decayed(tokens: NDArray[np.int32], n_tokens: int, decay: float, threads: int) -> NDArray[np.float32]:
     """Return (n, T, V) the decayed bag of tokens after each token."""
     n, length = tokens.shape
+    memory.require(4 * tokens.size * n_tokens, "bags need")
     bags = np.empty((n, length, n_tokens), np.float32)
     parts = parallel.ranges(n, max(1, BAG_TASK // max(1, length * n_tokens)))
     parallel.run([(_decay, (tokens[i:end], np.float32(decay), bags[i:end])) for i, end in parts], threads)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from percolab.corpora.collection import StoredDocuments
 from percolab.corpora.corpus import Corpus, misplaced
 from percolab.corpora.sampler import Documents
 from percolab.features.codes import Codes, DenseCodes, SparseCodes
@@ -41,12 +42,12 @@ ABOUT, TRUTHS = ("context", "token"), ("believed", "true")
 class Asked:
     """Which documents are scored, whether about contexts or tokens, and by which truth."""
 
-    documents: Documents | None = None
+    documents: Documents | StoredDocuments | None = None
     about: str = "context"
     truth: str = "believed"
 
     def __post_init__(self) -> None:
-        if not isinstance(self.documents, Documents | None):
+        if not isinstance(self.documents, Documents | StoredDocuments | None):
             raise ValueError(f"documents must be what Corpus.documents returns, got {type(self.documents).__name__}")
         check_choice("about", self.about, ABOUT)
         check_choice("truth", self.truth, TRUTHS)
@@ -96,6 +97,8 @@ def _of_documents(corpus: Corpus, k: int, asked: Asked) -> Labels:
     documents, forest = asked.documents, corpus.forest(k)
     if documents is None:
         raise ValueError("documents must be given with a corpus, got None")
+    if isinstance(documents, StoredDocuments):
+        documents = documents.read()
     indices("tokens", documents.tokens, corpus.n_tokens)
     if wrong := misplaced(corpus, documents):
         raise ValueError(f"documents must be of this corpus, got {wrong:,} tokens outside of their contexts")

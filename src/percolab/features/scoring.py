@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from percolab.corpora.collection import StoredDocuments
 from percolab.corpora.sampler import Documents
 from percolab.features.absorption import Absorbers, deepest_latent, find_absorbers, on_edges, on_rows
 from percolab.features.chance import chance
@@ -36,7 +37,7 @@ def score(
     rows: Any = None,
     factor: int | None = None,
     *,
-    documents: Documents | None = None,
+    documents: Documents | StoredDocuments | None = None,
     about: str = "context",
     truth: str = "believed",
     min_size: int = MIN_SIZE,
@@ -69,7 +70,8 @@ def score(
     Parameters
     ----------
     dataset
-        A `Dataset`, a `Forest`, anything with a ``forest``, a world of several factors, or a `Corpus`.
+        A `Dataset`, a `Forest`, anything with a ``forest``, a world of several factors, a `Corpus`, or documents
+        of a store.
     codes
         (rows, features) activations of features, not negative: an array, a memory map, a torch tensor, a SciPy sparse
         array (of which formats other than CSR are copied). Tensors on a GPU are packed there. Of documents also
@@ -79,7 +81,7 @@ def score(
     factor
         The hierarchy of a world, or the lexicon of a corpus, where there are several.
     documents
-        The documents of the codes, with a corpus.
+        The documents of the codes, with a corpus; those of a store may be loaded or not.
     about
         "context" asks whether a position's context lies inside a concept, "token" whether its token is in the concept,
         over the same contexts.
@@ -118,6 +120,8 @@ def score(
     if hasattr(dataset, "shape") and not hasattr(codes, "shape"):
         raise ValueError("dataset must come first, then codes, got them the other way round")
     workers = thread_count(threads)
+    if isinstance(dataset, StoredDocuments):
+        dataset, documents = dataset.corpus, dataset
     asked = Asked(documents, about, truth)
     n_draws, key = check_integer("draws", draws, 1), check_seed("seed", seed)
     with shown(progress) as tell:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from difflib import get_close_matches
 from numbers import Integral, Real
 from typing import Any
@@ -38,7 +38,7 @@ def check_number(name: str, value: object, least: float = -math.inf) -> float:
 
 def check_one_each(name: str, values: object, count: int, owner: str, least: float = -math.inf) -> tuple[float, ...]:
     """Return one finite number of at least ``least`` for each of ``count`` owners, or say what is wrong with them."""
-    numbers = tuple(values) if isinstance(values, Iterable) and not isinstance(values, str) else ()
+    numbers = tuple(values) if isinstance(values, Iterable) and not isinstance(values, str | Mapping) else ()
     if len(numbers) != count:
         raise ValueError(f"{name} must be {count} numbers, one for each {owner}, got {shown(values)}")
     return tuple(check_number(name, number, least) for number in numbers)

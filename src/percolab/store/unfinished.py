@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import fields
 from functools import cached_property
@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from percolab.ground import files
 from percolab.ground.text import one_line, shown
+from percolab.model.recipe import Written
 from percolab.store import digests, locations, metadata, schema
 from percolab.store.byte_sources import source
 from percolab.store.chunks import THREADS, Chunks, digests_layout, layout_of
@@ -377,8 +378,20 @@ def _check_same(location: Location, there: Mapping[str, Any], wanted: Mapping[st
         )
     theirs, ours = schema.recipe_of(dict(there), location), schema.recipe_of(dict(wanted), location)
     _check_field(location, "kind", type(theirs).__name__, type(ours).__name__)
-    for field in fields(ours):
-        _check_field(location, field.name, getattr(theirs, field.name), getattr(ours, field.name))
+    for differing in _differences("recipe", theirs, ours):
+        _check_field(location, *differing)
+
+
+def _differences(name: str, stored: Any, wanted: Any) -> Iterator[tuple[str, object, object]]:
+    """Yield the fields in which two recipes, or recipes inside them, differ: name, stored and wanted value."""
+    if isinstance(wanted, Written) and type(stored) is type(wanted):
+        for field in fields(wanted):  # type: ignore[arg-type]
+            yield from _differences(field.name, getattr(stored, field.name), getattr(wanted, field.name))
+    elif name in ("lexicons", "factors") and len(stored) == len(wanted):
+        for one, other in zip(stored, wanted, strict=True):
+            yield from _differences(name, one, other)
+    elif stored != wanted:
+        yield name, stored, wanted
 
 
 def _check_field(location: Location, name: str, stored: object, wanted: object) -> None:

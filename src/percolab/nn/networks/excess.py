@@ -17,6 +17,7 @@ from percolab.ground.validation import check_integer
 from percolab.nn.config import CorpusTrainConfig
 from percolab.nn.networks.activations import POSITIONS
 from percolab.nn.networks.model import evaluating
+from percolab.nn.networks.transformer import Transformer, check_tokens
 
 MEASURES = ["loss", "floor", "excess"]
 
@@ -61,6 +62,8 @@ def excess(
     device = choose_device(device)
     documents = corpus.documents(first, first + count)
     tokens = torch.from_numpy(documents.tokens).to(device).long()
+    if isinstance(model, Transformer):
+        check_tokens("corpus", tokens, model.shape["n_tokens"])
     sizes = np.empty(documents.context.shape, np.int64)
     for k in np.unique(documents.lexicon):
         of_lexicon = documents.lexicon == k

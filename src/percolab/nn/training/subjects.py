@@ -24,6 +24,8 @@ from percolab.nn.training.steps import Steps
 from percolab.worlds.splits import Split, split_rows
 from percolab.worlds.superposed import AnyDataset
 
+SAME = 1e-3  #: Largest relative difference of logits that is due to rounding.
+
 
 class Rows:
     """Rows of a dataset: targets (n,), or (E, n), and the rows that each member is trained and tested on."""
@@ -93,16 +95,21 @@ class DocumentsOf:
         return new_transformer(self.configs[index], self.corpus)
 
     def check(self, model: nn.Module) -> None:
-        """Raise unless a model maps tokens to logits of the token after each."""
+        """Raise unless a model maps tokens to logits of the token after each, which it must not see."""
         shape = (2, self.corpus.length, self.corpus.n_tokens)
+        tokens = torch.zeros(shape[:2], dtype=torch.int64, device=self.device)
+        tokens[1, -1] = self.corpus.n_tokens - 1  # otherwise the documents are the same
         try:
             with evaluating(model):
-                output = model(torch.zeros(shape[:2], dtype=torch.int64, device=self.device))
+                output = model(tokens)
         except (RuntimeError, ValueError, TypeError, IndexError) as error:
             raise ValueError(f"model must take tokens (n, {self.corpus.length}), got {one_line(error)}") from error
         got = tuple(output.shape) if isinstance(output, torch.Tensor) else type(output).__name__
         if got != shape:
             raise ValueError(f"model must give logits {shape} for tokens {shape[:2]}, got {got}")
+        seen = float((output[0, :-1] - output[1, :-1]).abs().max() / output.abs().max().clamp(min=1e-12))
+        if seen > SAME:
+            raise ValueError("model must not see the tokens that it predicts, got logits that depend on later tokens")
 
     def course(self, model: nn.Module, optimizer: torch.optim.Optimizer, *, graph: bool, compiled: bool) -> Steps:
         """Return the course of steps."""

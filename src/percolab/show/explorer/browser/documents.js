@@ -235,7 +235,7 @@ class Documents {
     while (!data.renewed[this.row0 + first]) first--;
     const lines = [
       ["token", String(data.tokens[at])],
-      ["true context", `${named(data.context[at], k)}, drawn ${t === first ? "here" : `${t - first} tokens ago`}`],
+      ["true context", `${named(data.context[at], k)}, drawn ${t === first ? "here" : `${t - first} token${t - first > 1 ? "s" : ""} ago`}`],
       ["believed", data.believed[at] < 0 ? "nothing above 1/2" : named(data.believed[at], data.believed_lexicon[at])],
       ["floor", `${data.floor[at].toFixed(2)} nats`],
     ];
