@@ -14,7 +14,6 @@ from percolab.benchmark.declaration import settings
 from percolab.benchmark.judgement import _encoded, _prepared
 from percolab.benchmark.networks_and_controls import Representation, Subject, train
 from percolab.benchmark.tasks import MIDDLE, Task, task
-from percolab.features.fairness import choose_thresholds
 from percolab.features.register import entry
 from percolab.study.cells import Here
 from percolab.study.measured import RAW, TRAINED, UNTRAINED
@@ -33,11 +32,11 @@ def tried(task: Task, device: str = "auto") -> Iterator[tuple[str, float, float]
     entries = [entry(f"topk@k={MIDDLE}+lr={rate:g}", s.options.budget) for rate in RATES]
     for which in (Representation(TRAINED, 0), Representation(UNTRAINED), Representation(RAW)):
         bench, views = next(iter(_prepared(which, data, weights, apart=True)))
-        labels = bench.sides[views[0].factor].labels
+        side = bench.sides[views[0].factor]
         for rate, chosen in zip(RATES, entries, strict=True):
-            method = bench._fit(chosen, bench.parts["fit"], labels["fit"])
+            method = bench._fit(chosen, bench.parts["fit"], side.labels["fit"])
             codes = _encoded(chosen, method, bench.parts["validation"])
-            yield which.role, rate, choose_thresholds(labels["validation"], codes, s.options.min_size)[1]
+            yield which.role, rate, side.choose_thresholds(codes)[1]
 
 
 def main() -> None:

@@ -71,7 +71,43 @@ def test_the_setting_is_that_of_validation_rows_and_matched_ones_are_interpolate
 @pytest.mark.parametrize("ends", [(1, 16), (33, 128)])
 def test_nothing_is_said_beyond_what_was_measured(ends):
     cells = method("topk", 0.5, 0, settings=((1.0, ends[0]), (0.9, ends[1])))
-    assert not [c for c in endpoints.at_chosen(cells) if c.measure == AT_MATCHED]
+    (matched,) = [c for c in endpoints.at_chosen(cells) if c.measure == AT_MATCHED]
+    assert np.isnan(matched.values).all()
+    rows = list(endpoints.estimates([*cells, *(replace(c, reader=c.reader.replace("topk", "kmeans")) for c in cells)]))
+    assert not select(rows, measure=AT_MATCHED)
+
+
+def test_equal_sparsity_compares_every_network_with_itself():
+    """The setting of one network of TopK ends below L0 32; where both methods find the same, there is no difference."""
+    cells = []
+    for seed, f1 in enumerate((0.9, 0.6, 0.3)):
+        cells += method("kmeans", f1, 0, seed=seed, settings=((1.0, 4), (1.0, 64)))
+        same = method("kmeans", f1, 0, seed=seed, settings=((1.0, 4), (1.0, 16 if seed == 2 else 64)))
+        cells += [replace(c, reader=c.reader.replace("kmeans", "topk")) for c in same]
+    rows = select(endpoints.estimates(cells), part="endpoint", endpoint=METHOD, measure=AT_MATCHED)
+    assert rows[0].estimate.value == pytest.approx(0.0)
+
+
+def test_causes_are_healthy_where_they_are_measured():
+    """At the setting that validation rows choose, most features are dead; at the middle one few are."""
+    cells = []
+    for name in ("topk", "kmeans"):
+        given = {"on": 0, "factor": 0, "seed": 0}
+        cells += method(name, 0.5, 0, dead=0.9 if name == "topk" else 0.0)
+        cells += [cell(f"{name} @ k=1", measure, [0.2], **given) for measure in ("bridged", "dead_at_middle")]
+    rows = select(endpoints.estimates(cells), part="dropped")
+    assert {r["endpoint"]: r.estimate.value for r in rows if r["method"] == "topk"} == {METHOD: 1.0, CAUSE: 0.0}
+
+
+def test_random_directions_stand_beside_the_endpoint():
+    cells = [c for name, f1 in (("topk", 0.5), ("random-dictionary", 0.4)) for c in method(name, f1, 0)]
+    (beside,) = select(endpoints.estimates(cells), endpoint=endpoints.OVER_RANDOM)
+    assert beside.estimate.value == pytest.approx(0.1, abs=0.03)
+
+
+def test_a_fifth_may_be_dropped_however_it_is_rounded():
+    assert not endpoints.too_many(float(np.mean([1 / 3, 1 / 6, 1 / 6, 1 / 6, 1 / 6])))
+    assert endpoints.too_many(0.21)
 
 
 def test_holm_against_its_definition():

@@ -10,9 +10,10 @@ from hypothesis import strategies as st
 
 import percolab as pl
 from percolab.features import fairness
-from percolab.features.concepts import by_row
+from percolab.features.concepts import by_row, find_truth
 from percolab.features.methods import KMeans, Oracle, TrueDirections
 from percolab.features.scoring import score
+from percolab.features.thresholds import SUMMARY_RATIO
 
 
 @pytest.fixture(scope="module")
@@ -22,7 +23,7 @@ def labels():
 
 
 def members_of(labels, min_size=20):
-    known = fairness.find_truth(labels, min_size, fairness.SUMMARY_RATIO)
+    known = find_truth(labels, min_size, SUMMARY_RATIO)
     return fairness.Members.of(labels, known.concepts.latent), known
 
 
@@ -48,7 +49,7 @@ def test_thresholds_are_the_best_of_all(labels, levels):
         dense = np.ceil(dense * levels) / levels  # with ties
     codes, counted = scipy.sparse.csr_array(dense), known.concepts.summarised
     codes.data[0] = 0  # a stored zero does not fire
-    chosen, recovery = fairness.choose_thresholds(labels, codes, 20)
+    chosen, recovery = fairness.choose_thresholds(members, known.concepts.upper, counted, codes)
     inside = members.matrix.toarray()[counted]
     for f in range(dense.shape[1]):
         values = codes.toarray()[:, f]
@@ -110,16 +111,24 @@ def test_mcc_and_uniqueness_are_those_of_saelens():
     codes = rng.random((50, 12)) * (rng.random((50, 12)) < 0.3)
     true = (rng.random((50, 9)) < 0.4).astype(float)
     counts = fairness.Counts(true.T @ (codes > 0), (codes > 0).sum(0).astype(float), true.sum(0).astype(int))
-    found = fairness.by_direction(a, b, counts, np.arange(9))
-    given_ = [torch.from_numpy(part) for part in (codes, true, a, b)]
+    # SAELens takes absolute cosines: the two agree where cosines are positive.
+    found = fairness.by_direction(np.abs(a), np.abs(b), counts, np.arange(9))
+    given_ = [torch.from_numpy(part) for part in (codes, true, np.abs(a), np.abs(b))]
     theirs = evals.compute_classification_metrics(*given_)
     assert found["mcc"] == pytest.approx(evals.mean_correlation_coefficient(*given_[2:]), rel=1e-6)
     assert found["uniqueness"] == pytest.approx(evals.feature_uniqueness(*given_[2:]))
-    # SAELens takes the largest cosine there, not the largest absolute one: the two agree where cosines are positive.
-    positive = fairness.by_direction(np.abs(a), np.abs(b), counts, np.arange(9))
-    theirs = evals.compute_classification_metrics(*given_[:2], given_[2].abs(), given_[3].abs())
-    assert positive["latent_precision"] == pytest.approx(theirs.precision, rel=1e-6)
-    assert positive["latent_recall"] == pytest.approx(theirs.recall, rel=1e-6)
+    assert found["latent_precision"] == pytest.approx(theirs.precision, rel=1e-6)
+    assert found["latent_recall"] == pytest.approx(theirs.recall, rel=1e-6)
+
+
+def test_directions_of_siblings_are_opposites_and_not_the_same():
+    true = np.array([[1.0, 0.0], [-1.0, 0.0]])
+    counts = fairness.Counts(np.array([[8.0, 1.0], [1.0, 8.0]]), np.array([9.0, 9.0]), np.array([10, 10]))
+    found = fairness.by_direction(np.array([[2.0, 0.1], [-3.0, 0.1]]), true, counts, np.arange(2))
+    assert found["uniqueness"] == 1
+    assert found["latent_recall"] == pytest.approx(0.8)
+    one_sided = fairness.by_direction(np.array([[2.0, 0.1], [3.0, 0.1]]), true, counts, np.arange(2))
+    assert one_sided["mcc"] == pytest.approx(0, abs=0.05)  # one of them points away from its direction
 
 
 def test_a_linear_reading_has_the_recall_that_it_is_asked_for(labels):
@@ -200,13 +209,13 @@ def test_nearest_centres_fire_and_decode_to_their_mean():
 
 
 def test_true_directions_are_a_ceiling_where_concepts_are_directions(labels):
-    members, _ = members_of(labels)
+    members, known = members_of(labels)
     rng = np.random.default_rng(7)
     vectors = rng.standard_normal((members.size.size, 60))
     values = members.matrix.T @ vectors + 0.05 * rng.standard_normal((400, 60))
     codes = TrueDirections(labels, k=4, min_size=20).fit(values).encode(values)
     assert (np.diff(codes.indptr) <= 4).all()
-    _, recovery = fairness.choose_thresholds(labels, codes, 20)
+    _, recovery = fairness.choose_thresholds(members, known.concepts.upper, known.concepts.summarised, codes)
     assert recovery > 0.8
 
 

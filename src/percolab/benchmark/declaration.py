@@ -77,6 +77,7 @@ COLUMNS = (
     (TRAINED, "f1_chosen", "feature chosen before"), (TRAINED, "one_to_one", "one to one"), (TRAINED, "auc", "AUC"),
     (TRAINED, "f1_subtrees", "held-out subtrees"), (TRAINED, "splitting", "splitting"),
     (TRAINED, "absorption_edge", "absorption, edges"), (TRAINED, "absorption_linear", "linear reading of the same"),
+    (TRAINED, "absorption_over_linear", "absorption over the reading"),
     (TRAINED, "absorption_eligible", "eligible edges"), (TRAINED, "absorption_carried", "full absorption"),
     (TRAINED, "bridged", "bridged by patches"), (TRAINED, "bridged_random", "bridged at random"),
     (TRAINED, "stability", "stability"), (TRAINED, "stability_rows", "stability of random rows"),
@@ -191,7 +192,8 @@ def finding(verdicts: Mapping[tuple[str, str], str], s: Settings[Options]) -> tu
 
 def draw(rows: Sequence[Row], s: Settings[Options]) -> dict[str, Picture]:
     """Draw recovery by method and role; and against L0, one line per method: recovery for each role, and absorption."""
-    drawn = {"recovery": Picture(_by_method(rows, s), BY_METHOD)}
+    measured = any(select(rows, part="level", role=role, measure="f1") for role in WHERE)
+    drawn = {"recovery": Picture(_by_method(rows, s), BY_METHOD)} if measured else {}
     for name, (role, measure, label, text) in CURVES.items():
         if series := _series(rows, role, measure):
             title = f"{s.data[0]}: {name.replace('-', ', ')}"
@@ -204,7 +206,7 @@ def _by_method(rows: Sequence[Row], s: Settings[Options]) -> Any:
     """Draw one line of dots per method: each role of network, the raw input, and chance."""
     series = {role: select(rows, part="level", role=role, measure="f1") for role in WHERE}
     series["chance"] = select(rows, part="level", role=TRAINED, measure="chance")
-    names = [row[0] for row in table(rows)[1] if any(r["method"] == row[0] for r in series[TRAINED])]
+    names = [row[0] for row in table(rows)[1] if any(r["method"] == row[0] for each in series.values() for r in each)]
     how: dict[str, Any] = {"along": "method", "limits": (-0.05, 1.05)}
     return by_layer(series, names, s.data[0], "recovery: mean best F1 of a concept", **how)
 
@@ -257,8 +259,9 @@ def _all_methods(head: Sequence[str], body: Sequence[Sequence[str]]) -> Iterable
 def _beside_the_endpoints(others: Sequence[Row]) -> Iterable[str]:
     """Beside the endpoints.
 
-    The same differences at equal sparsity, L0 32; and where the feature of each concept, too, is chosen on validation
-    rows (f1_chosen), not as the best one on scored rows.
+    The same differences at equal sparsity, L0 32, in the networks whose settings reach it; and where the feature of
+    each concept, too, is chosen on validation rows (f1_chosen), not as the best one on scored rows. Recovery minus that
+    of random directions in the same networks, which learn nothing.
     """
     lines = [(r["endpoint"], r["measure"], r["method"], r.estimate.text(), r.over) for r in others]
     yield pages.table(lines, ("endpoint", "measure", "method", "estimate and 95% interval", "over"))
@@ -269,7 +272,8 @@ def details(analyses: Sequence[Found], s: Settings[Options]) -> Details:
     rows = combined([analysis.rows for analysis in analyses])
     head, body = table(rows)
     other = [m for measures in MEASURES.values() for m in measures[1:]]
-    beside = [r for r in select(rows, part="endpoint") if r["measure"] in other and r["method"] in CONFIRMATORY]
+    beside = [r for r in select(rows, part="endpoint") if r["measure"] in other or r["endpoint"] not in ENDPOINTS]
+    beside = [r for r in beside if r["method"] in CONFIRMATORY and np.isfinite(r.estimate.value)]
     sections = section(_all_methods, head, body) + (section(_beside_the_endpoints, beside) if beside else [])
     tests = list(tested(rows))
     values = {"table": {"head": head, "rows": body}, "endpoints": [test.to_dict() for test in tests]}

@@ -17,10 +17,10 @@ from typing import Any
 
 import numpy as np
 
-from percolab.benchmark.judgement import AT, AT_MIDDLE, PLANTED, SUBTREES
-from percolab.benchmark.tasks import CONFIRMATORY, MATCHED, PLAIN
+from percolab.benchmark.judgement import AT, AT_MIDDLE, DEAD_AT_MIDDLE, PLANTED, SUBTREES
+from percolab.benchmark.tasks import CONFIRMATORY, MATCHED, MOST_DEAD, MOST_DROPPED, PLAIN
 from percolab.intervals import over_seeds, p_text
-from percolab.study.contrasts import DELTA, OWN_OTHER, TRAINED_UNTRAINED, UNDECIDED, contrasts
+from percolab.study.contrasts import DELTA, OWN_OTHER, TRAINED_UNTRAINED, UNDECIDED, Contrast, contrasts
 from percolab.study.estimates import ENOUGH, Row, row, select
 from percolab.study.measured import OTHER, TRAINED, UNTRAINED, Measured
 
@@ -33,10 +33,10 @@ AT_MATCHED = f"f1 at L0 {MATCHED:g}"
 MEASURES = {METHOD: ("f1", AT_MATCHED, "f1_chosen"), QUESTION: ("f1", AT_MATCHED, "f1_chosen"), CAUSE: ("bridged",)}
 #: Measures that have contrasts.
 COMPARED = ("f1", AT_MATCHED, "f1_zero", "f1_chosen", "one_to_one", "auc", "probe_activations")
+RANDOM = "random-dictionary"  #: A method that learns nothing.
+OVER_RANDOM = "minus random directions"  #: Like the endpoint *method*, with `RANDOM` in place of k-means; exploratory.
 DRAWN = ("f1", "l0", "splitting", "absorption_edge", "absorption_linear", "dead")  #: Measures that have curves.
 ONE_CENTRE = f"{PLAIN}-1"
-#: Share of dead features above which a cell is unhealthy, and share of dropped pairs above which there is no verdict.
-MOST_DEAD, MOST_DROPPED = 0.5, 0.2
 POWER, LEVEL, TRIALS = 0.8, 0.05, 2000
 
 
@@ -56,23 +56,23 @@ def at_chosen(cells: Sequence[Measured]) -> Iterator[Measured]:
         yield from (replace(cell, reader=family) for cell in {**at_middle, **settings[best]}.values())
         if family == PLAIN and "k=1" in settings:
             yield from (replace(cell, reader=ONE_CENTRE) for cell in settings["k=1"].values())
-        matched = interpolate(list(settings.values()))
-        if matched is not None:
-            yield replace(matched, reader=family)
+        if len(settings) > 1:
+            yield replace(interpolate(list(settings.values())), reader=family)
 
 
 def _number(cells: dict[str, Measured], name: str) -> float:
     return float(cells[name].values[0]) if name in cells else float("nan")
 
 
-def interpolate(settings: Sequence[dict[str, Measured]], at: float = MATCHED) -> Measured | None:
-    """Return F1 at an L0, interpolated linearly in log L0, concept by concept; None outside the measured range.
+def interpolate(settings: Sequence[dict[str, Measured]], at: float = MATCHED) -> Measured:
+    """Return F1 at an L0, interpolated linearly in log L0, concept by concept; NaN outside the measured range.
 
-    L0 counts firings under the same thresholds as F1.
+    L0 counts firings under the same thresholds as F1. A NaN keeps the place of a network in its list, so that other
+    networks are compared with themselves.
     """
     order = sorted((s for s in settings if _number(s, "l0") > 0), key=lambda s: _number(s, "l0"))
     if len(order) < 2 or not _number(order[0], "l0") <= at <= _number(order[-1], "l0"):
-        return None
+        return replace(settings[0]["f1"], measure=AT_MATCHED, values=np.full(settings[0]["f1"].values.size, np.nan))
     above = next(i for i in range(1, len(order)) if _number(order[i], "l0") >= at)
     low, high = order[above - 1], order[above]
     ends = np.log([_number(low, "l0"), _number(high, "l0")])
@@ -94,7 +94,7 @@ def estimates(cells: Sequence[Measured], *, tuned: bool = False) -> Iterator[Row
         cells = [cell for cell in cells if cell.factor > 0 or cell.role_for_units != OTHER]
     chosen = list(at_chosen(cells))
     compared = [cell for cell in chosen if cell.measure in COMPARED]
-    for c in contrasts(compared):
+    for c in _known(compared):
         yield row(c.estimate, part="contrast", contrast=c.contrast, method=c.reader, measure=c.measure)
     for method in dict.fromkeys(cell.reader for cell in chosen):
         yield from _endpoints(chosen, method)
@@ -102,7 +102,14 @@ def estimates(cells: Sequence[Measured], *, tuned: bool = False) -> Iterator[Row
     yield from _curves(cells)
 
 
-def pair_cells(chosen: Sequence[Measured], endpoint: str, method: str, measure: str) -> list[Measured]:
+def _known(cells: Sequence[Measured], names: Sequence[str] = ()) -> list[Contrast]:
+    """Return the contrasts of these names, or all, that have a value: none is above or below what was measured."""
+    return [c for c in contrasts(cells) if np.isfinite(c.estimate.value) and (c.contrast in names or not names)]
+
+
+def pair_cells(
+    chosen: Sequence[Measured], endpoint: str, method: str, measure: str, against: str = PLAIN
+) -> list[Measured]:
     """Return the cells of an endpoint: the method's cells, and the cells that they are compared with."""
     same = [cell for cell in chosen if cell.measure == measure]
     if endpoint == QUESTION:
@@ -112,24 +119,29 @@ def pair_cells(chosen: Sequence[Measured], endpoint: str, method: str, measure: 
             return [cell for cell in mine if cell.role == TRAINED and cell.factor in several]
         return [cell for cell in mine if cell.role in (TRAINED, UNTRAINED)]
     trained = [cell for cell in same if cell.role_for_units == TRAINED]
-    plain = [replace(cell, reader=method, role=PLAIN) for cell in trained if cell.reader == PLAIN]
+    plain = [replace(cell, reader=method, role=PLAIN) for cell in trained if cell.reader == against]
     return [*(cell for cell in trained if cell.reader == method), *plain]
 
 
 def _endpoints(chosen: Sequence[Measured], method: str) -> Iterator[Row]:
+    if method in CONFIRMATORY:
+        over_random = _known(pair_cells(chosen, METHOD, method, "f1", RANDOM), _OVER_PLAIN)
+        names = {"endpoint": OVER_RANDOM, "method": method, "measure": "f1"}
+        yield from (row(c.estimate, part="endpoint", **names) for c in over_random)
     for endpoint, contrast in ENDPOINTS.items():
         if endpoint != QUESTION and method == PLAIN:
             continue
         for measure in MEASURES[endpoint]:
             pairs = pair_cells(chosen, endpoint, method, measure)
             names = {"endpoint": endpoint, "method": method, "measure": measure}
-            effects = [c for c in contrasts(pairs) if c.contrast in contrast]
+            effects = _known(pairs, contrast)
             yield from (row(c.estimate, part="endpoint", **names) for c in effects)
             if measure != MEASURES[endpoint][0] or not effects:
                 continue
-            kept, dropped = healthy(pairs, pair_cells(chosen, endpoint, method, "dead"))
+            dead = DEAD_AT_MIDDLE if endpoint == CAUSE else "dead"  # where the endpoint is measured
+            kept, dropped = healthy(pairs, pair_cells(chosen, endpoint, method, dead))
             yield row(over_seeds([dropped]), part="dropped", **names)
-            yield from (row(c.estimate, part="healthy", **names) for c in contrasts(kept) if c.contrast in contrast)
+            yield from (row(c.estimate, part="healthy", **names) for c in _known(kept, contrast))
             for planted, share in PLANTED.items():
                 rises = [_mean(cell) for cell in pair_cells(chosen, endpoint, method, planted) if _is_own(cell)]
                 if endpoint == CAUSE:
@@ -245,7 +257,7 @@ def tested(rows: Sequence[Row]) -> Iterator[Tested]:
             second = kept[method]
             dropped = select(rows, part="dropped", **_names(endpoint, method))[0].estimate.value
             planted = [r.estimate.value for r in select(rows, part="planted", **_names(endpoint, method))]
-            draws = len(effect.by_draw) if dropped <= MOST_DROPPED else 0  # with too many dropped, nothing is decided
+            draws = 0 if too_many(dropped) else len(effect.by_draw)  # with too many dropped, nothing is decided
             smallest = smallest_effect(planted, method, spread, draws)
             said = ruling(effect, corrected[method], second, again[method] if dropped else corrected[method], dropped)
             yield Tested(endpoint, method, effect, p[method], corrected[method], second, dropped, smallest, said)
@@ -284,7 +296,7 @@ def holm(p: Any) -> Any:
 def ruling(main: Row, p: float, second: Row | None, p_second: float, dropped: float) -> str:
     """Return the verdict of an endpoint: above 0, below 0, not above 0, or undecided; both p values are corrected."""
     said = _said(main, p)
-    if second is None or dropped > MOST_DROPPED:
+    if second is None or too_many(dropped):
         return UNDECIDED
     return said if _said(second, p_second) == said else UNDECIDED
 
@@ -292,7 +304,12 @@ def ruling(main: Row, p: float, second: Row | None, p_second: float, dropped: fl
 def _said(main: Row, p: float) -> str:
     if p < LEVEL:
         return "above 0" if main.estimate.value > 0 else "below 0"
-    return "not above 0" if len(main.by_draw) >= ENOUGH and main.estimate.high < DELTA else UNDECIDED
+    return "not above 0" if np.isfinite(p) and main.estimate.high < DELTA else UNDECIDED
+
+
+def too_many(dropped: float) -> bool:
+    """Return whether more pairs were dropped than a verdict allows; shares are means of draws, and may be rounded."""
+    return dropped > MOST_DROPPED + 1e-9
 
 
 def smallest_effect(planted: Sequence[float], method: str, spread: dict[str, float], draws: int) -> float:

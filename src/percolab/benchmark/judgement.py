@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from torch import nn
 
 from percolab.benchmark.networks_and_controls import RENORMED, TRUTH, Representation, Rows, Subject, model_of, read
-from percolab.benchmark.tasks import MIDDLE, SPARSITIES, Options
+from percolab.benchmark.tasks import KNOBS, MIDDLE, SPARSITIES, Options
 from percolab.features import fairness
 from percolab.features.concepts import Labels, by_row, find_truth
 from percolab.features.directions import concept_directions
@@ -39,7 +39,8 @@ from percolab.worlds.splits import split_rows
 #: `f1_chosen` with threshold and feature chosen on validation rows.
 UNITS = (
     "f1", "f1_zero", "f1_chosen", "one_to_one", "auc", "precision", "recall", "chance", "splitting", "f1_union",
-    "absorption_edge", "absorption_linear", "absorption", "absorption_null", "absorption_carried", "probe_1", "probe_5",
+    "absorption_edge", "absorption_linear", "absorption_over_linear", "absorption", "absorption_null",
+    "absorption_carried", "probe_1", "probe_5",
     "probe_activations", "size",
 )  # fmt: skip
 #: How much recovery rises if this share of the errors of every concept's feature is corrected, by the measure's name.
@@ -48,19 +49,15 @@ PLANTED = {f"planted_{share:g}": share for share in (0.005, 0.01, 0.02, 0.05, 0.
 SCALARS = (
     "validation", "l0", "l0_zero", "dead", "explained_variance", "loss_recovered", "shrinkage", "mcc", "uniqueness",
     "latent_precision", "latent_recall", "stability", "stability_rows", "stability_purity", "bridged",
-    "bridged_random", "tree_edges", "tree_ancestors", "tree_recall", "features", "seconds", *PLANTED,
+    "bridged_random", "dead_at_middle", "tree_edges", "tree_ancestors", "tree_recall", "features", "seconds", *PLANTED,
 )  # fmt: skip
 #: Measured only at the middle setting.
-AT_MIDDLE = ("stability", "stability_rows", "stability_purity", "bridged", "bridged_random")
+DEAD_AT_MIDDLE = "dead_at_middle"
+AT_MIDDLE = ("stability", "stability_rows", "stability_purity", "bridged", "bridged_random", DEAD_AT_MIDDLE)
 SUBTREES = "f1_subtrees"  #: F1 on held-out subtrees, of concepts inside them.
 AT = " @ "  #: Separates a method and its setting.
 ENCODED = ("kmeans", "random-dictionary", "true-directions")  #: Methods that need k only when they encode.
 ORACLES = ("oracle",)
-#: The sparsity option of a method and its settings, where it is not k at `SPARSITIES`.
-KNOBS: Mapping[str, tuple[str, tuple[float, ...]]] = {
-    "gated": ("l1_coefficient", (0.3, 1.0, 3.0, 10.0, 30.0)),
-    "kmeans": ("k", (1, *SPARSITIES)),
-}
 WIDEST = 2048  #: Most columns of a linear reading.
 WHOLE = Units(np.full(1, -1), np.zeros(1, np.int64))
 
@@ -76,6 +73,12 @@ def settings_of(entry: Entry) -> list[tuple[str, Entry]]:
         for value in values
         if name != "k" or value <= max(most, values[0])
     ]
+
+
+def at_middle(entry: Entry) -> bool:
+    """Return whether a method is at the middle one of its settings, or has none."""
+    name, values = KNOBS.get(entry.method, ("k", SPARSITIES))
+    return entry.options.get(name, MIDDLE) == (MIDDLE if name == "k" else values[len(values) // 2])
 
 
 def judge(which: Representation, entry: Entry, data: Subject, networks: Networks | None = None) -> Columns:
@@ -140,7 +143,11 @@ class _Side:
     members: dict[str, fairness.Members]
     reading: fairness.Reading | None
     true: Floats  #: (C, d) true directions, NaN at top concepts
-    probe: Floats  #: (C,) AUC of the linear reading
+    probe: Floats  #: (C,) AUC of a linear reading that is fitted on validation rows, as sparse probes are
+
+    def choose_thresholds(self, codes: Any) -> tuple[Floats, float]:
+        """Return thresholds and recovery from the codes of validation rows, about the concepts that are scored."""
+        return fairness.choose_thresholds(self.members["validation"], self.upper, self.counted, codes)
 
 
 class _Bench:
@@ -167,8 +174,10 @@ class _Bench:
             scored = as_array(self.parts["scored"])
             true = concept_directions(known, scored)
             if scored.shape[1] <= WIDEST:
-                reading = fairness.Reading.fit(as_array(self.parts["fit"]), members["fit"])
-                probe = reading.auc(scored, members["scored"])
+                reading, same = (
+                    fairness.Reading.fit(as_array(self.parts[name]), members[name]) for name in ("fit", "validation")
+                )
+                probe = same.auc(scored, members["scored"])
         self.sides[view.factor] = _Side(
             labels, concepts.latent, concepts.summarised, concepts.upper, members, reading, true, probe
         )
@@ -231,7 +240,7 @@ class _Bench:
     ) -> tuple[dict[str, Floats], dict[str, float]]:
         least = self.s.options.min_size
         codes = {name: _encoded(setting, method, self.parts[name]) for name in ("validation", "scored")}
-        threshold, recovery = fairness.choose_thresholds(side.labels["validation"], codes["validation"], least)
+        threshold, recovery = side.choose_thresholds(codes["validation"])
         columns, counts = _of_codes(codes["scored"], threshold, side, least, self._decoder(method))
         best = fairness.Counts.of(codes["validation"], threshold, side.members["validation"]).f1.argmax(1)
         columns["auc"] = fairness.feature_auc(codes["scored"], side.members["scored"], best)
@@ -248,12 +257,15 @@ class _Bench:
             )
             measured = columns.get("absorption_edge", np.full(edges.size, np.nan))
             columns["absorption_linear"] = np.where(np.isfinite(measured), edges, np.nan)  # a control: the same edges
+            columns["absorption_over_linear"] = measured - edges
         scalars = {
             "validation": recovery, "l0": counts.l0 / n, "l0_zero": zero.l0 / n, "dead": float((ever == 0).mean()),
             "features": float(ever.size),
         }  # fmt: skip
         if getattr(method, "parents", None) is not None:
             scalars |= fairness.tree_scores(method.parents, counts.f1, side.upper)
+        if at_middle(setting):
+            scalars[DEAD_AT_MIDDLE] = scalars["dead"]
         if self._is_own(view):
             scalars |= self._planted(side, codes, threshold, best, columns["f1"])
         purity = counts.f1[side.counted].max(0, initial=0)
@@ -269,7 +281,7 @@ class _Bench:
         names = "validation", "scored"
         made = [fairness.planted(codes[n], threshold, side.members[n], best, [*PLANTED.values()], i)
                 for i, n in enumerate(names)]  # fmt: skip
-        limits, _ = fairness.choose_thresholds(side.labels["validation"], made[0], self.s.options.min_size)
+        limits, _ = side.choose_thresholds(made[0])
         reached = fairness.Counts.of(made[1], limits, side.members["scored"]).f1
         rises = np.maximum(reached.reshape(len(f1), len(f1), -1).max(1) - f1[:, None], 0)[side.counted].mean(0)
         return dict(zip(PLANTED, map(float, rises), strict=True))
@@ -300,7 +312,7 @@ class _Bench:
         if self._is_own(view):
             if self.model is not None:
                 scalars["loss_recovered"] = self._loss(view, decoded).share
-            if setting.options.get("k", MIDDLE) == MIDDLE:
+            if at_middle(setting):
                 scalars |= self._bridged(view, method)
             if setting.options.get("k") == MIDDLE and setting.method not in ENCODED[1:]:
                 other = self._fit(setting, self.parts["fit"], side.labels["fit"], seed=1)
@@ -337,11 +349,18 @@ class _Bench:
         rows = {name: np.sort(getattr(split, name)) for name in ("train", "validation", "test")}
         labels = {name: by_row(view.truth.forest, view.truth.rows).take(part) for name, part in rows.items()}
         A = {name: self.A[torch.from_numpy(part).to(self.A.device)] for name, part in rows.items()}
-        method, least = self._fit(setting, A["train"], labels["train"]), self.s.options.min_size
-        codes = {name: _encoded(setting, method, A[name]) for name in ("validation", "test")}
-        threshold, _ = fairness.choose_thresholds(labels["validation"], codes["validation"], least)
-        concepts = find_truth(labels["test"], least, SUMMARY_RATIO).concepts
-        latents = concepts.latent[concepts.summarised]
+        try:
+            truth = {n: find_truth(labels[n], self.s.options.min_size, SUMMARY_RATIO) for n in ("validation", "test")}
+        except ValueError:  # too few rows for any concept
+            return np.empty(0, np.int64), np.empty(0)
+        chosen, tested = (known.concepts for known in truth.values())
+        every = by_row(view.truth.forest, view.truth.rows)
+        inside = every.sizes[tested.latent] == tested.size
+        latents = tested.latent[tested.summarised & inside]
+        method = self._fit(setting, A["train"], labels["train"])
+        codes = {name: _encoded(setting, method, A[name]) for name in truth}
+        members = fairness.Members.of(labels["validation"], chosen.latent)
+        threshold, _ = fairness.choose_thresholds(members, chosen.upper, chosen.summarised, codes["validation"])
         counts = fairness.Counts.of(codes["test"], threshold, fairness.Members.of(labels["test"], latents))
         return latents, counts.f1.max(1)
 
@@ -357,10 +376,11 @@ def _of_codes(
     hits = counts.hits[every, best]
     columns = {
         "f1": f1.max(1),
-        "one_to_one": fairness.one_to_one(f1),
+        "one_to_one": np.where(side.counted, 0.0, np.nan),
         "precision": hits / np.maximum(counts.fired[best], 1),
         "recall": hits / np.maximum(counts.size, 1),
     }
+    columns["one_to_one"][side.counted] = fairness.one_to_one(f1[side.counted])
     if counts.fired.any():
         table = score(labels, codes, min_size=least, threshold=threshold, draws=1, **decoder).concepts
         names = {"chance": "chance", "splitting": "k", "f1_union": "f1_union", "absorption_edge": "absorption_edge"}

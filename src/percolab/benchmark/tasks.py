@@ -11,13 +11,13 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from percolab.features.register import Budget
+from percolab.features.register import METHODS, Budget
 from percolab.ground.validation import check_choice
 from percolab.nn.config import SCALES, CorpusTrainConfig, TrainConfig
 from percolab.study.settings import AnyRecipe, corpus_of, corpus_training, recipe_of, training_of
 
 VERSION = 1  #: Version of the benchmark.
-REVISION = 2  #: Of the rules: methods, thresholds, scores, endpoints. Every change of them raises it.
+REVISION = 3  #: Of the rules: methods, thresholds, scores, endpoints. Every change of them raises it.
 TENTH = "-tenth"
 POINTS = ("superposed-2", "superposed-4", "paper-one-cluster", "paper-multi-cluster")
 TUNED = "documents-tuned"
@@ -27,8 +27,15 @@ CONFIRMATORY = ("topk", "batchtopk", "matryoshka", "kmeans")
 PLAIN = "kmeans"  #: The method that the others are compared with.
 #: Mean number of features that fire on a row: the five settings of a method that can choose it.
 SPARSITIES = (4, 8, 24, 64, 128)
-MIDDLE = 24  #: The setting at which stability and held-out subtrees are measured.
+MIDDLE = 24  #: The setting at which stability, causes and held-out subtrees are measured.
+#: The sparsity option of a method and its settings, where it is not k at `SPARSITIES`.
+KNOBS: Mapping[str, tuple[str, tuple[float, ...]]] = {
+    "gated": ("l1_coefficient", (0.3, 1.0, 3.0, 10.0, 30.0)),
+    "kmeans": ("k", (1, *SPARSITIES)),
+}
 MATCHED = 32.0  #: L0 at which methods are compared.
+#: Share of dead features above which a cell is unhealthy, and share of dropped pairs above which there is no verdict.
+MOST_DEAD, MOST_DROPPED = 0.5, 0.2
 NETWORKS = {"paper": 3, "small": 1}  #: Number of networks for each target and draw.
 
 
@@ -62,7 +69,7 @@ class Task:
         """Return the task as plain values, equal after a round trip through JSON."""
         values: dict[str, Any] = {
             "version": VERSION,
-            "revision": REVISION,
+            "rules": [REVISION, SPARSITIES, MIDDLE, KNOBS, MATCHED, MOST_DEAD, MOST_DROPPED, METHODS],
             "name": self.name,
             "scale": self.scale,
             "recipe": self.recipe.to_dict(),

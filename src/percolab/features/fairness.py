@@ -16,12 +16,10 @@ from numpy.typing import NDArray
 from scipy.optimize import linear_sum_assignment
 from scipy.stats import spearmanr
 
-from percolab.features.codes import SparseCodes
-from percolab.features.concepts import Labels, find_truth
-from percolab.features.counting import even_ranges, match
-from percolab.features.firing import pack
+from percolab.features.concepts import Labels
+from percolab.features.counting import even_ranges
 from percolab.features.inputs import as_codes
-from percolab.features.thresholds import GOOD, SUMMARY_RATIO
+from percolab.features.thresholds import GOOD
 from percolab.ground.arrays import Floats, Ints
 from percolab.ground.compiled import kernel
 from percolab.ground.parallel import Task, run, thread_count
@@ -35,30 +33,41 @@ def sparse(codes: Any) -> scipy.sparse.csr_array:
     return scipy.sparse.csr_array(as_codes(codes).take(slice(None)))
 
 
-def choose_thresholds(labels: Labels, codes: scipy.sparse.csr_array, min_size: int) -> tuple[Floats, float]:
+def choose_thresholds(
+    members: Members, upper: Ints, counted: NDArray[np.bool_], codes: scipy.sparse.csr_array
+) -> tuple[Floats, float]:
     """Return the threshold of each feature's best F1 on these rows, and the recovery with all these thresholds.
 
     Of all thresholds, the one with which the feature's best F1 over the counted concepts is largest; the lowest of
-    equally good ones. Exact, in O(firings * (log firings + concepts over a row)).
+    equally good ones. Exact, in O(firings * (log firings + concepts over a row)). Recovery is over the counted
+    concepts that have rows here.
+
+    Parameters
+    ----------
+    members
+        The rows of concepts in preorder.
+    upper, counted
+        (C,) the concept next above each, -1 for none; and whether it is counted.
+    codes
+        (n, features) the codes of the rows.
     """
-    known, threads = find_truth(labels, min_size, SUMMARY_RATIO), thread_count(None)
-    concepts, columns = known.concepts, codes.tocsc()
+    threads, columns = thread_count(None), codes.tocsc()
     columns.eliminate_zeros()
     for lo, hi in pairwise(columns.indptr):
         falling = np.argsort(-columns.data[lo:hi])
         columns.data[lo:hi], columns.indices[lo:hi] = columns.data[lo:hi][falling], columns.indices[lo:hi][falling]
-    innermost = np.full(len(labels), -1)
-    for c in range(len(concepts)):  # in preorder, so that the concepts inside come later
-        innermost[known.order[concepts.start[c] : concepts.stop[c]]] = c
+    innermost = np.full(codes.shape[0], -1)
+    for c in range(upper.size):  # in preorder, so that the concepts inside come later
+        innermost[members.rows(c)] = c
     chosen = np.zeros(codes.shape[1])
-    tree = concepts.upper, concepts.size, concepts.summarised
+    tree = upper, members.size, counted
     tasks: list[Task] = [
         (_best_thresholds, (*ends, columns.indptr, columns.indices, columns.data, innermost, *tree, chosen))
         for ends in even_ranges(codes.shape[1], threads)
     ]
     run(tasks, threads)
-    f1 = match(pack(SparseCodes(codes), known.order, chosen, threads), known, threads).f1
-    return chosen, float(f1[concepts.summarised].mean())
+    f1 = Counts.of(codes, chosen, members).f1.max(1)
+    return chosen, float(f1[counted & (members.size > 0)].mean())
 
 
 @kernel
@@ -162,7 +171,7 @@ def planted(
 
     Of its firings outside the concept, and of the concept's rows where it is silent, each is corrected with the
     probability `share`; errors that are corrected at one share are corrected at all larger ones. Rows that are added
-    get the feature's largest code.
+    get the feature's largest code, 1 if it never fires.
     """
     columns, rng = codes.tocsc(), np.random.default_rng(seed)
     rows: list[NDArray[Any]] = []
@@ -178,7 +187,7 @@ def planted(
             kept = right | (corrected_from[: fired.size] >= share)
             added = silent[corrected_from[fired.size :] < share]
             rows.append(np.concatenate([fired[kept], added]))
-            values.append(np.concatenate([code[kept], np.full(added.size, code.max(initial=1.0))]))
+            values.append(np.concatenate([code[kept], np.full(added.size, code.max() if code.size else 1.0)]))
     ends = np.cumsum([0, *map(len, rows)])
     parts = np.concatenate(values), np.concatenate(rows), ends
     return scipy.sparse.csc_array(parts, shape=(codes.shape[0], len(rows))).tocsr()
@@ -223,11 +232,11 @@ def feature_auc(codes: scipy.sparse.csr_array, members: Members, feature: Ints) 
 
 def _cosines(a: Floats, b: Floats) -> Floats:
     a, b = (part / np.maximum(np.linalg.norm(part, axis=1, keepdims=True), 1e-12) for part in (a, b))
-    return np.abs(a @ b.T)
+    return np.asarray(a @ b.T)
 
 
 def matched_cosines(a: Floats, b: Floats) -> Floats:
-    """Return each vector's absolute cosine with its partner in the best one-to-one matching; NaN without a partner."""
+    """Return each vector's cosine with its partner in the best one-to-one matching; NaN without a partner."""
     cosine = _cosines(a, b)
     first, second = linear_sum_assignment(cosine, maximize=True)
     values = np.full(len(a), np.nan)
@@ -236,8 +245,11 @@ def matched_cosines(a: Floats, b: Floats) -> Floats:
 
 
 def mcc(a: Floats, b: Floats) -> float:
-    """Return the mean absolute cosine of two sets of vectors under the best one-to-one matching, as in SAELens."""
-    return float(np.nanmean(matched_cosines(a, b)))
+    """Return the mean cosine of two sets of vectors under the best one-to-one matching; NaN for an empty set.
+
+    SAELens takes absolute cosines. The true directions of two siblings can be exact opposites, so here signs count.
+    """
+    return float(np.nanmean(matched_cosines(a, b))) if len(a) and len(b) else float("nan")
 
 
 def stability(directions: Floats, again: Floats, purity: Floats, rows: Floats, seed: int) -> dict[str, float]:
@@ -259,11 +271,13 @@ def stability(directions: Floats, again: Floats, purity: Floats, rows: Floats, s
     null = mcc(rows[drawn[: len(directions)]], rows[drawn[len(directions) : len(directions) + len(again)]])
     known = np.isfinite(cosine)
     rank = spearmanr(cosine[known], purity[known]).statistic if np.unique(cosine[known]).size > 1 else np.nan
-    return {"stability": float(np.nanmean(cosine)), "stability_rows": null, "stability_purity": float(rank)}
+    return {"stability": mcc(directions, again), "stability_rows": null, "stability_purity": float(rank)}
 
 
 def by_direction(directions: Floats, true: Floats, counts: Counts, known: Ints) -> dict[str, float]:
-    """Return MCC, uniqueness, precision and recall of features' nearest true directions, as SAELens defines them.
+    """Return MCC, uniqueness, precision and recall of features' nearest true directions.
+
+    They are those of SAELens, with signed cosines.
 
     Parameters
     ----------
