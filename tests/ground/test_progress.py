@@ -23,17 +23,35 @@ def test_a_line_says_stage_share_and_times(moments):
     assert lines.text() == "starting, 0:10 elapsed"
     lines("trees", 0, 200)
     moments[0] += 30
-    assert lines.text() == "trees 0%, 0:30 elapsed"
+    assert lines.text() == "trees 0%, 0:40 elapsed"
     lines("trees", 50, 200)
-    assert lines.text() == "trees 25%, 0:30 elapsed, 1:30 left"
+    assert lines.text() == "trees 25%, 0:40 elapsed, 1:30 left"
     lines.note("trees", "in the shade")
     lines.note("other", "not shown")
-    assert lines.text() == "trees 25%, in the shade, 0:30 elapsed, 1:30 left"
-    lines("saving", 5, 5)
-    assert lines.text() == "saving 100%, 0:00 elapsed"
+    assert lines.text() == "trees 25%, in the shade, 0:40 elapsed, 1:30 left"
     lines("trees", 200, 200)
     moments[0] += 5
-    assert lines.text() == "trees 100%, in the shade, 0:35 elapsed"
+    assert lines.text() == "trees 100%, in the shade, 0:45 elapsed"
+    lines("saving", 1, 5)
+    assert lines.text() == "saving 20%, 0:45 elapsed"
+
+
+def test_parts_of_a_stage_neither_restart_the_times_nor_stop_them(moments):
+    """Two cells train a network each, then the third is short: the time left is that of the cells."""
+    lines, seen = progress.Display("starting"), []
+    lines("cells", 0, 3)
+    for cell in range(2):
+        for epoch in range(5):
+            lines("training", epoch, 4)
+            seen.append(lines.text())
+            moments[0] += 10
+        lines("cells", cell + 1, 3)
+    assert seen[0] == "cells 0%, training 0%, 0:00 elapsed"
+    assert seen[4] == "cells 0%, training 100%, 0:40 elapsed"
+    assert seen[5] == "cells 33%, training 0%, 0:50 elapsed, 1:40 left"
+    assert seen[9] == "cells 33%, training 100%, 1:30 elapsed, 1:00 left"
+    assert lines.text() == "cells 67%, 1:40 elapsed, 0:50 left"
+    assert lines.details(lines.stages()[1]) == ""  # the bar of a part
 
 
 def test_time_left_of_resumed_work_is_that_of_the_rest(moments):
@@ -50,11 +68,13 @@ def test_time_left_counts_down_between_reports(moments):
     moments[0] += 10
     lines("probes", 1, 12)
     assert lines.text() == "probes 8%, 0:10 elapsed, 1:50 left"
-    moments[0] += 20
-    assert lines.text() == "probes 8%, 0:30 elapsed, 1:30 left"
+    moments[0] += 5
+    assert lines.text() == "probes 8%, 0:15 elapsed, 1:45 left"
+    moments[0] += 15
+    assert lines.text() == "probes 8%, 0:30 elapsed, 2:25 left"
     lines("probes", 1, 12)  # a report that moves nothing says nothing about the speed
     moments[0] += 100
-    assert lines.text() == "probes 8%, 2:10 elapsed"  # not that none is left
+    assert lines.text() == "probes 8%, 2:10 elapsed, 9:55 left"  # this step took longer: so may the others
     lines("probes", 2, 12)
     assert lines.text() == "probes 17%, 2:10 elapsed, 10:50 left"
 

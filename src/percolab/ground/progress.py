@@ -6,6 +6,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from html import escape
 from threading import Event, Lock, Thread
 from typing import TYPE_CHECKING, Any
@@ -67,7 +68,7 @@ def clock(seconds: float) -> str:
 
 
 class _Stage:
-    """The progress of a stage, the time it has taken, and the time that the rest will take.
+    """The progress of a stage, and the time that the rest of it will take.
 
     The speed is the average over all rounds of the stage, so the estimate of the time left does not start again when
     another round begins or when the work returns to the stage.
@@ -76,7 +77,7 @@ class _Stage:
     def __init__(self, name: str, done: int = 0, total: int = 0) -> None:
         self.name, self.done, self.total, self.note = name, done, total, ""
         self._moved, self._seconds = 0, 0.0
-        self._start = self._moved_at = time.monotonic()
+        self._moved_at = time.monotonic()
 
     def move(self, done: int, total: int) -> None:
         """Take in a report."""
@@ -88,34 +89,46 @@ class _Stage:
         self.done, self.total = done, total
 
     def resume(self) -> None:
-        """Exclude the time that other stages took."""
-        self._moved_at = time.monotonic()
+        """Exclude the time that other stages took, unless they are parts of this one, which was not finished."""
+        if self.is_finished:
+            self._moved_at = time.monotonic()
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether all of it is done, until another round begins."""
+        return self.done >= self.total
 
     @property
     def share(self) -> float:
         """Share of the stage that is done."""
         return self.done / self.total if self.total > 0 else 0.0
 
-    def details(self) -> str:
-        """Return the words beside the stage, its rate, the time passed and, unless it is overdue, the time left."""
-        now, parts = time.monotonic(), [self.note] if self.note else []
+    def words(self) -> list[str]:
+        """Return its share done, the words beside it and its rate."""
+        parts = [f"{self.name} {self.share:.0%}" if self.total > 0 else self.name, *([self.note] if self.note else [])]
         if self.name in RATED and self._moved:
             parts.append(f"{self._moved / max(self._seconds, 1e-9):,.0f} rows/s")
-        parts.append(f"{clock(now - self._start)} elapsed")
-        if self._moved:
-            left = self._seconds / self._moved * (self.total - self.done) - (now - self._moved_at)
-            parts += [f"{clock(left)} left"] if left > 0 else []
-        return ", ".join(parts)
+        return parts
+
+    def left(self) -> float:
+        """Return the seconds that the rest will take, NaN if nothing has moved; a step that is overdue is slower."""
+        if not self._moved:
+            return float("nan")
+        waiting = time.monotonic() - self._moved_at
+        a_step = max(self._seconds / self._moved, (self._seconds + waiting) / (self._moved + 1))
+        return max(0.0, a_step * (self.total - self.done) - waiting)
 
 
 class Display:
     """A `Progress` of several stages, with notes beside them; the stage that moved last is the current one.
 
-    This class only keeps the state: a terminal, a notebook or a log reads it from time to time and displays it.
+    The first stage that is not finished is the whole work, of which later ones are parts: the time left is that of the
+    first, and the time passed is counted from the beginning. This class only keeps the state: a terminal, a notebook or
+    a log reads it from time to time and displays it.
     """
 
     def __init__(self, label: str = "starting") -> None:
-        self.lock, self.said = Lock(), list[str]()
+        self.lock, self.said, self._begun = Lock(), list[str](), time.monotonic()
         self.current = _Stage(label)
         self._stages: dict[str, _Stage] = {}
 
@@ -140,11 +153,26 @@ class Display:
         with self.lock:
             self.said.append(text)
 
-    def text(self) -> str:
-        """Return the current stage, the share done, and its details."""
+    @property
+    def _whole(self) -> _Stage:
+        return next((stage for stage in self._stages.values() if not stage.is_finished), self.current)
+
+    def _times(self) -> list[str]:
+        """Return the time passed and the time left."""
+        left = self._whole.left()
+        passed = f"{clock(time.monotonic() - self._begun)} elapsed"
+        return [passed, f"{clock(left)} left"] if left > 0 else [passed]
+
+    def details(self, stage: _Stage) -> str:
+        """Return the words beside the bar of a stage; the bar of the whole work has the times."""
         with self.lock:
-            stage = self.current
-            return f"{stage.name}{f' {stage.share:.0%}' if stage.total > 0 else ''}, {stage.details()}"
+            return ", ".join([*stage.words()[1:], *(self._times() if stage is self._whole else [])])
+
+    def text(self) -> str:
+        """Return the whole work, its part that moved last, and the times, in one line."""
+        with self.lock:
+            stages = dict.fromkeys((self._whole, self.current))
+            return ", ".join([word for stage in stages for word in stage.words()] + self._times())
 
     def stages(self) -> list[_Stage]:
         """Return the stages that have begun, or else one stage with the label."""
@@ -185,11 +213,10 @@ def _bars(console: Console, label: str) -> Iterator[Display]:
 
     class Details(rich.ProgressColumn):
         def render(self, task: rich.Task) -> Text:
-            return Text(task.fields["stage"].details())
+            return Text(task.fields["details"]())
 
     columns = rich.TextColumn("{task.description:>10}"), rich.BarColumn(), rich.TaskProgressColumn(), Details()
     with rich.Progress(*columns, console=console) as bars:
-        waiting = bars.add_task(label, total=None, stage=_Stage(label))
         tasks: dict[str, rich.TaskID] = {}
 
         class Bars(Display):
@@ -197,13 +224,15 @@ def _bars(console: Console, label: str) -> Iterator[Display]:
                 super().__call__(stage, done, total)
                 if stage not in tasks:
                     bars.update(waiting, visible=False)
-                    tasks[stage] = bars.add_task(stage, total=total, stage=self.current)
+                    tasks[stage] = bars.add_task(stage, total=total, details=partial(self.details, self.current))
                 bars.update(tasks[stage], completed=done, total=total)
 
             def say(self, text: str) -> None:
                 bars.console.print(text, markup=False, highlight=False)
 
-        yield Bars(label)
+        stages = Bars(label)
+        waiting = bars.add_task(label, total=None, details=partial(stages.details, stages.current))
+        yield stages
 
 
 # ---------------------------------------------------------------------- in a notebook
@@ -230,7 +259,7 @@ def _html(stages: Display) -> str:
     lines = [f"<div>{escape(text)}</div>" for text in stages.said]
     for stage in stages.stages():
         share = f" value={stage.share:.3f}" if stage.total > 0 else ""
-        lines.append(f"<div>{escape(stage.name)} <progress{share}></progress> {escape(stage.details())}</div>")
+        lines.append(f"<div>{escape(stage.name)} <progress{share}></progress> {escape(stages.details(stage))}</div>")
     return "".join(lines)
 
 
