@@ -131,7 +131,7 @@ def test_a_seed_is_called_seed():
             "seed and seeds are the same, and only one may be given, got 7 and 8",
         ),
         (lambda: pl.Recipe(50, 3, seed=-1), "seed must be at least 0, got -1"),
-        (lambda: pl.generate(recipe, dim=4), r"dim must be left out where a recipe is given, got Recipe\("),
+        (lambda: pl.generate(recipe, dim=4), "dim must be left out where a recipe is given, got 4"),
         (lambda: pl.make_percolation(5, seed=1, random_state=2), "seed and random_state are the same, got 1 and 2"),
     ):
         with pytest.raises(ValueError, match=message):

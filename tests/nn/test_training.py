@@ -71,10 +71,9 @@ def test_another_activation():
         block.hidden = torch.nn.GELU()
     x = torch.linspace(-1, 1, 12).reshape(3, 4)
     assert torch.equal(smooth(x), plain(x))
-    with pytest.raises(
-        ValueError, match=r"activation must be a class, such as torch.nn.GELU, or a function, got 'gelu'"
-    ):
-        ResidualMLP(4, activation="gelu")
+    for wrong in ("gelu", torch.tanh, torch.nn.GELU(), lambda: 3):
+        with pytest.raises(ValueError, match=r"activation must be a class of modules, such as torch.nn.GELU, got"):
+            ResidualMLP(4, activation=wrong)
 
 
 def test_seeded_model_leaves_the_global_generator_alone():

@@ -139,7 +139,7 @@ def test_without_untrained_networks_the_raw_input_is_what_is_compared_with():
     for level, expected in ((0.6, "more than in the raw input; untrained"), (0.3, "no more than in the raw input")):
         found = contrasts([cell("trained", level), raw])
         assert expected in sentence(found)
-    assert "trained' and a control" in sentence(contrasts([raw, cell("permuted", 0.0)]))
+    assert "Nothing to compare: networks of the role 'trained' and" in sentence(contrasts([raw, cell("permuted", 0.0)]))
 
 
 def test_what_has_no_value_is_said():

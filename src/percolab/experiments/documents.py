@@ -207,7 +207,8 @@ def headline(rows: Sequence[Row], s: Settings[Options]) -> Iterator[Line]:
                 yield Line(what, r)
     for r in select(rows, part="excess"):
         note = {TRAINED: "own lexicon", OTHER: "the other lexicon's documents"}.get(r["role"], "never trained")
-        yield Line(f"excess over the floor, nats, {r['role']} network", r, note=note)
+        what = f"excess over the floor, nats, {r['role']} network"
+        yield Line(what, r, note=note, answers=("above 0", "not above 0", "below 0"))
 
 
 def readers(rows: Sequence[Row], s: Settings[Options]) -> Any:

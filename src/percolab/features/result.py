@@ -101,7 +101,7 @@ class Score:
         means = self.summary
         return (
             f"{len(self.features):,} features recover {means['recovered']:.0%} of {int(means['concepts']):,} concepts; "
-            f"the mean best F1 is {means['recovery']:.3f}, by chance {means['chance']:.3f}."
+            f"the mean best F1 is {means['recovery']:.3f}, by chance {means['chance']:.3f}, which is not the control."
         )
 
     def by(self, column: str = "size") -> pandas.DataFrame:

@@ -235,7 +235,7 @@ def sentence(contrasts: Sequence[Contrast], delta: float | None = None) -> str:
         f"{c.contrast} {str(c.estimate) or 'has no value'}" for name in wanted for c in same if c.contrast == name
     ]
     if not numbers:
-        return "Nothing to compare: networks of the role 'trained' and a control are needed."
+        return "Nothing to compare: networks of the role 'trained' and 'untrained', 'other' or 'raw' are needed."
     what = first.measure if first.measure == first.reader else f"{first.measure} of {first.reader}"
     where = f"{what[0].upper()}{what[1:]} at {first.layer}"
     ratios = " (log ratios)" if first.is_logarithmic else ""

@@ -75,7 +75,8 @@ def generate(
     if fields:
         check_keywords("generate", fields, [*signature(Recipe).parameters, "threads", "progress"])
         if recipe is not None:
-            raise ValueError(f"{next(iter(fields))} must be left out where a recipe is given, got {recipe!r}")
+            name, value = next(iter(fields.items()))
+            raise ValueError(f"{name} must be left out where a recipe is given, got {value!r}")
         recipe = Recipe(**fields)
     if isinstance(recipe, str):
         recipe = PRESETS[check_choice("recipe", recipe, tuple(PRESETS))]

@@ -84,8 +84,12 @@ class ResidualMLP(nn.Module):
         sizes = {"dim": dim, "d_model": d_model, "n_blocks": n_blocks, "expansion": expansion, "outputs": outputs or 1}
         for name, value in sizes.items():
             check_integer(name, value, 1)
-        if not callable(activation) or isinstance(activation, nn.Module):
-            raise ValueError(f"activation must be a class, such as torch.nn.GELU, or a function, got {activation!r}")
+        try:
+            is_made = not isinstance(activation, nn.Module) and isinstance(activation(), nn.Module)
+        except TypeError:  # it is no function, or one of numbers
+            is_made = False
+        if not is_made:
+            raise ValueError(f"activation must be a class of modules, such as torch.nn.GELU, got {activation!r}")
         self.outputs = outputs
         with seeded(seed):
             self.input = nn.Linear(dim, d_model)
