@@ -45,7 +45,7 @@ def draw_document(corpus: Corpus, number: int = 1 << 40) -> Figure:
         floor.plot(beliefs.floor[0], color=style.BLUE, drawstyle="steps-mid")
         guess = np.log(corpus.n_tokens)
         floor.axhline(guess, color=style.GREY, linewidth=0.9, linestyle=":")
-        floor.annotate("guessing uniformly", (tokens.shape[1] - 0.6, guess), ha="right", va="bottom", fontsize=7)
+        floor.set_title("Dotted: guessing uniformly", loc="right", fontsize=8)
         floor.set_ylabel("floor,\nnats")
         floor.set_xlabel("position in the document")
         for axes in (field, floor):

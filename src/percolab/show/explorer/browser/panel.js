@@ -54,7 +54,7 @@ class Panel {
       element("p", {}, data.lead),
       facts([
         ["points drawn", drawn],
-        ...trees.map((tree) => [trees.length > 1 ? `concepts of factor ${tree.factor}` : "concepts", `${number(tree.concept.reduce((a, b) => a + b, 0))} of at least ${tree.minSize} points`]),
+        ...trees.map((tree) => [trees.length > 1 ? `concepts of factor ${tree.factor}` : "concepts", `${number(tree.concept.reduce((a, b) => a + b, 0))} of at least ${tree.minSize} points, near copies included`]),
         ...(features ? [["features", `${features.name}: ${number(features.total)}, ${number(features.shown.length)} on this page`]] : []),
       ]),
     ];
