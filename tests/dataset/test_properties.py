@@ -144,7 +144,7 @@ def test_make_percolation_has_sizes_by_default():
 
 @pytest.mark.parametrize("recipe", [1000, None, {"n_points": 5}])
 def test_generate_says_what_it_takes(recipe):
-    with pytest.raises(ValueError, match=r"recipe must be a Recipe or the name of a preset, got .*: sizes go by name"):
+    with pytest.raises(ValueError, match=r"recipe must be a Recipe or the name of a preset, got .*: name sizes"):
         pl.generate(recipe)
 
 

@@ -276,7 +276,7 @@ def test_a_bucket_that_does_not_exist(server, ds):
     with pytest.raises(FileNotFoundError, match="dataset must exist, got 's3://nowhere-at-all/a'"):
         pl.load("s3://nowhere-at-all/a")
     with pytest.raises(
-        OSError, match=r"output must be at a URL that can be written, got 's3://nowhere-at-all/a': .*404"
+        OSError, match=r"output must be at a writable URL, got 's3://nowhere-at-all/a': .*404"
     ):
         ds.save("s3://nowhere-at-all/a")
 

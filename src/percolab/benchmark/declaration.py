@@ -99,9 +99,7 @@ CURVES = {
                           f"The same of a linear reading with the feature's recall: its {CUT}"),
 }  # fmt: skip
 LINES = "One line per method against L0; k-means with one centre, kmeans-1 in the table, is left out."
-BY_METHOD = (
-    "Recovery by method, the mean over concepts of the best F1. Lines are 95% intervals, small marks single draws."
-)
+BY_METHOD = "Recovery by method, the mean over concepts of the best F1. Lines: 95% intervals; small marks: draws."
 #: What endpoints subtract, in words.
 CONTROLS = {
     f"{TRAINED} - {PLAIN}": "that of k-means",

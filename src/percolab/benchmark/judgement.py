@@ -271,15 +271,13 @@ class _Bench:
         purity = counts.f1[side.counted].max(0, initial=0)
         return columns, scalars | self._of_decoder(view, side, setting, method, codes["scored"], zero, purity)
 
-    def _planted(
-        self, side: _Side, codes: dict[str, Any], threshold: Floats, best: Ints, f1: Floats
-    ) -> dict[str, float]:
+    def _planted(self, side: _Side, codes: dict[str, Any], cutoff: Floats, best: Ints, f1: Floats) -> dict[str, float]:
         """Return how much recovery rises by effects planted in the codes, whose thresholds are chosen like all others.
 
         Each concept gets one more feature per effect, made from the feature that validation rows choose for it.
         """
         names = "validation", "scored"
-        made = [fairness.planted(codes[n], threshold, side.members[n], best, [*PLANTED.values()], i)
+        made = [fairness.planted(codes[n], cutoff, side.members[n], best, [*PLANTED.values()], i)
                 for i, n in enumerate(names)]  # fmt: skip
         limits, _ = side.choose_thresholds(made[0])
         reached = fairness.Counts.of(made[1], limits, side.members["scored"]).f1

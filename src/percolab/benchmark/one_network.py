@@ -121,9 +121,7 @@ def page(scores: Sequence[Compared], title: str) -> bytes:
     head, *body = rows(scores)
     control = {TRAINED: "the trained network", UNTRAINED: "one of the same shape that was never trained", RAW: "X"}
     roles = [control.get(role, role) for role in dict.fromkeys(row.network for row in scores)]
-    lead = (
-        f"{scores[0].score.settings['rows']:,} rows, {label(scores[0].layer)}. Each method on {' and on '.join(roles)}."
-    )
+    lead = f"{scores[0].score.settings['rows']:,} rows, {label(scores[0].layer)}. Methods on {' and on '.join(roles)}."
     best = max((row for row in scores if row.network == TRAINED), key=lambda row: row.score.summary["recovery"])
     beside = [row for row in scores if row.method == best.method and row.network in (UNTRAINED, RAW)]
     source = {UNTRAINED: "an untrained one", RAW: "X"}

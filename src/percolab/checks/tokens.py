@@ -137,11 +137,9 @@ def renewal(sample: Sample) -> Check:
     """Check that the number of renewals of a document after its first position is binomial."""
     from scipy.stats import binom
 
-    counts = np.bincount(sample.documents.renewed[:, 1:].sum(axis=1), minlength=sample.corpus.length)
+    count = np.bincount(sample.documents.renewed[:, 1:].sum(axis=1), minlength=sample.corpus.length)
     law = binom(sample.corpus.length - 1, sample.corpus.renewal)
-    return _counted(
-        "renewals", counts, law.pmf(np.arange(counts.size)) * len(sample.documents), "renewals per document"
-    )
+    return _counted("renewals", count, law.pmf(np.arange(count.size)) * len(sample.documents), "renewals per document")
 
 
 def tokens(sample: Sample) -> Check:

@@ -121,14 +121,12 @@ def _sharding(shards: int | None, options: dict[str, Any]) -> dict[str, Any]:
     return given(options)
 
 
-def _ready(
-    preset: str | None, file: Path | None, others: dict[str, Any], free: dict[str, Any]
-) -> Recipe | Superposition:
+def _ready(preset: str | None, file: Path | None, rest: dict[str, Any], free: dict[str, Any]) -> Recipe | Superposition:
     """Return the recipe of a preset or a file, changed by the options that it leaves free."""
     if preset is not None and file is not None:
         raise ValueError(f"recipe must be left out with the preset {preset}, got {str(file)!r}")
     name = f"the preset {preset}" if preset is not None else "a recipe"
-    for option, value in others.items():
+    for option, value in rest.items():
         raise ValueError(f"{option} must be left out with {name}, got {value}")
     if file is not None:
         recipe = recipe_from_dict(read_json("recipe", file))
@@ -216,9 +214,7 @@ def documents(
     seed: Annotated[
         int | None, number_option("Seed of documents and ids; lexicon k has this seed + k. Default: 0.", options.seed)
     ] = None,
-    recipe_file: Annotated[
-        Path | None, word_option("FILE", "A corpus as JSON, in place of these.", names="--recipe")
-    ] = None,
+    recipe_file: Annotated[Path | None, word_option("FILE", "Instead, a corpus as JSON.", names="--recipe")] = None,
     shards: options.Shards = None,
     runner: options.Runner = None,
     workers: options.Workers = None,

@@ -486,9 +486,7 @@ def _active_of(extra: Mapping[str, NDArray[Any]]) -> Active | None:
 def construct(recipe: Recipe, *, threads: int | None = None, progress: Progress = silent) -> Dataset:
     """Return the dataset of a recipe: what its engine makes, then its edits, one after another, and its target."""
     if not isinstance(recipe, Recipe):
-        raise ValueError(
-            f"recipe must be a Recipe or the name of a preset, got {recipe!r}: sizes go by name, n_points=1000"
-        )
+        raise ValueError(f"recipe must be a Recipe or the name of a preset, got {recipe!r}: name sizes, n_points=1000")
     if not recipe.target.is_rule:
         raise ValueError(f"target must be one that a recipe can make, got {recipe.target.kind!r}")
     engine = ENGINES[recipe.engine]

@@ -40,17 +40,15 @@ def replay(recipe: Recipe, forest: Forest, X: NDArray[Any], latent_z: Floats, po
             displace(recipe, forest, edit, recipe.edits[:number], X)
 
 
-def displace(
-    recipe: Recipe, forest: Forest, edit: Shift | Move | Turn, before: Sequence[Edit], X: NDArray[Any]
-) -> None:
-    """Apply an edit of positions, which comes after those `before` it."""
+def displace(recipe: Recipe, forest: Forest, edit: Shift | Move | Turn, past: Sequence[Edit], X: NDArray[Any]) -> None:
+    """Apply an edit of positions, which comes after those `past` it."""
     match edit:
         case Shift():
             X[forest.points_of(edit.latent)] += shift_vector(edit, X.shape[1])  # rounded once to the type of X
         case Move():
             move(recipe, forest, edit, X)
         case Turn():
-            turn(recipe, forest, edit, before, X)
+            turn(recipe, forest, edit, past, X)
 
 
 def set_values(edit: Do, latent_z: Floats, point_z: Floats) -> None:

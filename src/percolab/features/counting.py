@@ -106,15 +106,13 @@ def score_f1(fired, size, start, stop, below, hits, f1):
 
 
 @kernel
-def _match(
-    lo, hi, firing, edges, start, stop, bin_of, size, counted, best_f1, best_feature, concept, feature_f1, purity
-):
+def _match(lo, hi, firing, edges, start, stop, bins, size, counted, best_f1, best_feature, concept, feature_f1, purity):
     before, below = np.empty(firing.words.shape[1] + 1, np.int32), np.empty(edges.size, np.int32)
     hits, f1 = np.empty(size.size, np.int32), np.empty(size.size)
     for f in range(lo, hi):
         if firing.fired[f] == 0:
             continue
-        feature_ranks(f, firing, edges, bin_of, before, below)
+        feature_ranks(f, firing, edges, bins, before, below)
         score_f1(firing.fired[f], size, start, stop, below, hits, f1)
         for c in range(size.size):
             if f1[c] > best_f1[c]:

@@ -222,9 +222,7 @@ def as_csr(name: str, matrix: Any) -> scipy.sparse.csr_array:
         try:
             matrix = matrix.tocoo()  # safe for all other formats, whatever they hold
         except (IndexError, TypeError, ValueError) as fault:
-            raise ValueError(
-                f"{name} must be a sparse matrix whose parts fit together, got {one_line(fault)}"
-            ) from fault
+            raise ValueError(f"{name} must be a sparse matrix whose parts fit, got {one_line(fault)}") from fault
     return _checked(name, matrix.format, matrix.shape, [getattr(matrix, part) for part in PARTS[matrix.format]])
 
 

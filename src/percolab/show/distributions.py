@@ -34,9 +34,7 @@ def panels(dataset: Dataset) -> list[str]:
     cycles = " Clusters with a cycle have no known law and are left out of it." if dataset.forest.n_extra_bonds else ""
     pictures = [
         panel(partial(_draw_depths, dataset=dataset), f"Depth of points{law}.{cycles}"),
-        target_panel(
-            dataset.y, 1.0, "the normal law that each has over seeds" if dataset.target == Target() else PAPERS
-        ),
+        target_panel(dataset.y, 1.0, "the normal law of each over seeds" if dataset.target == Target() else PAPERS),
     ]
     if dataset.forest.n_clusters > 1:
         law = "" if dataset.source_row is not None else ", with the theory of large n"

@@ -88,9 +88,7 @@ class Lease:
         except (AlreadyExistsError, PreconditionError):  # another run was faster
             raise self._refusal({}, LEASE_S) from None
         except (BaseError, OSError) as fault:
-            raise OSError(
-                f"output must be at a URL that can be written, got {self.url!r}: {objects.said(fault)}"
-            ) from None
+            raise OSError(f"output must be at a writable URL, got {self.url!r}: {objects.said(fault)}") from None
 
     def _take_over(self) -> str:
         """Replace the lock of a dead run; raise if the run is alive."""

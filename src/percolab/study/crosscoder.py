@@ -151,9 +151,7 @@ class Difference:
         text = f"Of {len(live):,} features, {first:,} are mostly the first network's and {second:,} mostly the second's"
         if self.concepts is None or self.auc != self.auc:
             return f"{text}; the others are shared."
-        return (
-            f"{text}. Shares order the {len(self.matched):,} matched concepts by owner with an AUC of {self.auc:.2f}."
-        )
+        return f"{text}. Shares order the {len(self.matched):,} matched concepts by owner with AUC {self.auc:.2f}."
 
     def __repr__(self) -> str:
         numbers = ", ".join(f"{name} {value:.3g}" for name, value in self.summary.items() if value == value)

@@ -81,9 +81,7 @@ def gather(
             + (" (their numbers begin at 2^40)" if total is None else ""),
             "length": length,
             "trees": [_tree(corpus, k) for k in lexicons],
-            "features": [
-                _features(label, part, documents, by_name.get(label)) for label, part in by_label.items()
-            ],
+            "features": [_features(label, part, documents, by_name.get(label)) for label, part in by_label.items()],
             "networks": [_network(corpus, label, probed, count) for label, probed in networks.items()],
             **_columns(corpus, documents),
         }
