@@ -33,17 +33,12 @@ from percolab.study.settings import Settings
 FOLDER = "submission"
 TYPE = "percolab_concept_recovery"
 SCHEMA_VERSION = 1
-#: Measures with names of their own in SAEBench: category and name. All others are in `recovery`, by percolab's names.
+#: Measures that have a name in SAEBench or SAELens: category and name. All others are in `recovery`, by our names, and
+#: so is what differs from a measure there: probes have an AUC, not an accuracy; loss is recovered from the mean, not 0.
 CATEGORIES: Mapping[str, tuple[str, str]] = {
-    "l0": ("sparsity", "l0"),
+    "l0_zero": ("sparsity", "l0"),
     "explained_variance": ("reconstruction_quality", "explained_variance"),
-    "loss_recovered": ("model_performance_preservation", "loss_score"),
     "shrinkage": ("shrinkage", "l2_ratio"),
-    "dead": ("misc_metrics", "frac_dead"),
-    "absorption_carried": ("absorption", "mean_full_absorption_score"),
-    "probe_1": ("sparse_probing", "sae_top_1_test_auc"),
-    "probe_5": ("sparse_probing", "sae_top_5_test_auc"),
-    "probe_activations": ("sparse_probing", "llm_test_auc"),
     "mcc": ("sae_lens", "mcc"),
     "uniqueness": ("sae_lens", "uniqueness"),
     "latent_precision": ("sae_lens", "precision"),
@@ -164,8 +159,8 @@ def read(file: Path) -> dict[str, Any]:
 
 def _check_means(values: Mapping[str, Any]) -> None:
     reported = values["eval_result_metrics"]
-    if not values["eval_result_details"] or reported.get("sparsity", {}).get("l0") is None:
-        raise ValueError("it must have details and sparsity.l0")
+    if not values["eval_result_details"] or reported.get(PLAIN, {}).get("l0") is None:
+        raise ValueError("it must have details and recovery.l0")
     for name in UNITS:
         category, metric = CATEGORIES.get(name, (PLAIN, name))
         stated = reported.get(category, {}).get(metric)
