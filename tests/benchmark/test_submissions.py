@@ -1,6 +1,7 @@
-"""Result files that must be refused, each in one line that names the file."""
+"""Result files that must be refused, each in one line that names the file, and methods that are not everywhere."""
 
 import json
+import shutil
 
 import pytest
 
@@ -11,6 +12,7 @@ from attack_studies import WORLD, made_results  # noqa: E402
 
 from percolab.benchmark import declaration, envelope, submissions  # noqa: E402
 from percolab.benchmark.judgement import AT  # noqa: E402
+from percolab.cli import main  # noqa: E402
 
 
 @pytest.fixture(scope="module")
@@ -148,6 +150,37 @@ def test_a_file_is_named_by_its_place(whole, tmp_path):
     placed(tmp_path / "in" / "documents" / "submission", [values])
     with pytest.raises(ValueError, match=r"^documents/submission/0\.json must be a result of the benchmark: "):
         submissions.check(tmp_path / "in")
+
+
+# ---------------------------------------------------------------------- methods that are not everywhere
+
+
+def test_a_method_without_some_results_is_named_on_the_page_and_in_the_terminal(whole, tmp_path, capsys):
+    """Some networks, draws or settings alone can be chosen after their results are known."""
+    settings = {"topk": (4, 8, 24), "kmeans": (1, 4, 8, 24)}
+    places = [v for v in whole if v["method"] == f"topk{AT}k=4"]
+    every = []
+    for values in places:
+        for name, numbers in settings.items():
+            for k in numbers:
+                method = f"{name}{AT}k={k}"
+                options = envelope.options_of(method, values["role"], WORLD.options)
+                every.append(values | {"method": method, "sae_cfg_dict": options})
+    theirs = [of_others(values) for values in places]
+    (task,) = submissions.check(placed(tmp_path / "all", [*every, *theirs]))
+    assert list(task.lacking) == []
+    kept = [v for v in every if v["method"] != f"topk{AT}k=8" or v["draw"] == 0]  # a setting on one draw alone
+    folder = placed(tmp_path / "some", [*kept, *theirs[:3]])
+    (task,) = submissions.check(folder)
+    said = "lacks {}, its settings on all draws, networks and hierarchies that others have"
+    expected = {f"topk {said.format('4 of 24 results')}", f"their-method {said.format('5 of 8 results')}"}
+    assert set(task.lacking) == expected
+    assert main.run(["benchmark", "--check", str(folder)]) == 0
+    assert expected <= set(capsys.readouterr().out.splitlines())
+    assert all(f"<p>{line}</p>" in (folder / submissions.REPORT).read_text() for line in expected)
+    shutil.rmtree(folder)
+    (task,) = submissions.check(placed(folder, kept[:2]))  # one place alone: nothing but settings can be missing
+    assert list(task.lacking) == [f"topk {said.format('1 of 3 results')}"]
 
 
 # ---------------------------------------------------------------------- names

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,10 +11,10 @@ from typing import Any
 from percolab.benchmark import envelope
 from percolab.benchmark.declaration import EXPERIMENT, settings, table
 from percolab.benchmark.endpoints import ONE_CENTRE, estimates, tested
-from percolab.benchmark.judgement import AT, ORACLES
+from percolab.benchmark.judgement import AT, ORACLES, settings_of
 from percolab.benchmark.networks_and_controls import TRUTH
-from percolab.benchmark.tasks import TASKS, TUNED, Task, task
-from percolab.features.register import METHODS
+from percolab.benchmark.tasks import TASKS, TUNED, Options, Task, task
+from percolab.features.register import METHODS, entry
 from percolab.ground.files import replacing
 from percolab.ground.foreign_files import read_json
 from percolab.ground.text import printable, shown
@@ -39,6 +39,7 @@ class Checked:
     draws: int
     networks: int  #: trained networks, in all draws
     rows: Sequence[Row]
+    lacking: Sequence[str]  #: one line for each method without some of the results that others have
 
     @property
     def title(self) -> str:
@@ -145,7 +146,23 @@ def _checked(name: str, files: list[dict[str, Any]]) -> Checked:
         draws.setdefault(values["draw"], []).extend(envelope.to_measured(values))
     networks = {(v["draw"], v["trained_on"], v["seed"]) for v in files if v["role"] == TRAINED}
     rows = combined([estimates(cells, tuned=name.endswith(TUNED)) for _, cells in sorted(draws.items())])
-    return Checked(name, len(files), len(draws), len(networks), rows)
+    return Checked(name, len(files), len(draws), len(networks), rows, [*lacking(files, FROZEN[name].options)])
+
+
+def lacking(files: Sequence[Mapping[str, Any]], options: Options) -> Iterator[str]:
+    """Yield a line for each method that lacks one of its settings on a draw, network and hierarchy that others have."""
+    places: dict[bool, set[Any]] = {}  # of oracles, and of all other methods
+    held: dict[tuple[bool, str], list[str]] = {}
+    for v in files:
+        oracle, family = v["role"] == TRUTH, v["method"].partition(AT)[0]
+        places.setdefault(oracle, set()).add(tuple(v[name] for name in envelope.PLACE if name != "method"))
+        held.setdefault((oracle, family), []).append(v["method"])
+    for (oracle, family), readers in held.items():
+        ours = family.partition("@")[0] in METHODS
+        asked = len(settings_of(entry(family, options.budget)) if ours else set(readers)) * len(places[oracle])
+        if len(readers) < asked:
+            missing = f"{asked - len(readers)} of {asked} results"
+            yield f"{family} lacks {missing}, its settings on all draws, networks and hierarchies that others have"
 
 
 def page(tasks: Sequence[Checked]) -> bytes:
@@ -156,6 +173,7 @@ def page(tasks: Sequence[Checked]) -> bytes:
         ruled = [(t.endpoint, t.method, t.estimate.estimate.text(), t.words, t.verdict) for t in tested(checked.rows)]
         body += [
             pages.heading(checked.title),
+            *map(pages.paragraph, checked.lacking),
             pages.table(ruled, ("endpoint", "method", "estimate and 95% interval", "beside it", "verdict"), stack=True),
             *pages.wide_table(lines, head),
         ]
