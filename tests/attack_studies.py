@@ -68,7 +68,7 @@ def emptied(folder):
 
 
 def made_results(folder, draws=2):
-    """Write result files of k-means and an autoencoder, with numbers that nobody measured; return what they hold."""
+    """Write result files of two methods at two settings, with numbers that nobody measured; return what they hold."""
     random, s = np.random.default_rng(0), declaration.settings(WORLD, only=["kmeans"], draws=draws)
     units = [Units(np.arange(5) + 3, np.arange(5) * 7), Units(np.arange(4), np.arange(4) * 2)]
     whole = Units(np.full(1, -1), np.zeros(1, np.int64))
@@ -76,11 +76,11 @@ def made_results(folder, draws=2):
     for draw in range(draws):
         cells = []
         for role, on, factor in places:
-            for method in ("kmeans", f"topk{AT}k=4", f"topk{AT}k=64"):
+            for method in (f"{name}{AT}k={k}" for name in ("kmeans", "topk") for k in (4, 24)):
                 where = draw, role, on, 0, "blocks.0", method
                 number = units[factor].number.size
                 cells += [Measured(*where, name, factor, units[factor], random.random(number)) for name in UNITS]
-                level = {"l0": float(method.rpartition("=")[2]) if AT in method else 2.0, "dead": 0.3}
+                level = {"l0": float(method.rpartition("=")[2]), "dead": 0.3}
                 for name in (SUBTREES, *SCALARS):
                     cells.append(Measured(*where, name, factor, whole, np.full(1, level.get(name, random.random()))))
         envelope.write(folder, s.drawn(draw), cells, WORLD)

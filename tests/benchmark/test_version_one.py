@@ -237,7 +237,7 @@ def test_a_file_made_outside_is_accepted(made, frozen, tmp_path):
         (lambda v: v.pop("role"), True, "it must have role"),
         (lambda v: v.update(draw="first"), True, "'draw' must be integer, got 'first'"),
         (lambda v: v.update(task_digest="0" * 16), True, "must be of a task of version 1"),
-        (lambda v: v.update(method="kmeans"), True, "must have sae_cfg_dict .*'n_features': 24.*, got {'width': 3}"),
+        (lambda v: v.update(method=f"kmeans{AT}k=4"), True, "sae_cfg_dict must be .*'k': 4.*, got {'width': 3}"),
     ],
 )
 def test_a_tampered_file_is_refused_in_one_line(change, signed, message, made, frozen, tmp_path):

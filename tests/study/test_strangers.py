@@ -139,7 +139,7 @@ CHANGES = {
     "a number too large for a float": lambda v: v["eval_result_metrics"]["recovery"].update(auc=10**400),
     "a metric of text": lambda v: v["eval_result_metrics"]["recovery"].update(f1="1"),
     "a metric that is a list": lambda v: v["eval_result_metrics"]["sparsity"].update(l0=[1]),
-    "no sparsity": lambda v: v["eval_result_metrics"]["sparsity"].clear(),
+    "no l0": lambda v: v["eval_result_metrics"]["recovery"].pop("l0"),
     "a terminal's escape": lambda v: v.update(method="\x1b[2Jtopk"),
     "a name without an end": lambda v: v.update(layer="x" * 10**5),
     "other concepts": lambda v: v["eval_result_details"][0].update(concept=77),

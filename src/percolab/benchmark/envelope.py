@@ -1,4 +1,4 @@
-"""Result files that others can read: one per draw, role, hierarchy, method with its options, and seed.
+"""Result files that others can read: one per draw, role, hierarchy, seed, and method with its options and setting.
 
 The envelope is that of SAEBench; `result.schema.json` beside this module is its JSON Schema. Every mean over concepts
 in `eval_result_metrics` can be computed again from `eval_result_details`, and `checksum` covers everything else, so a
@@ -19,11 +19,10 @@ from typing import Any
 
 import numpy as np
 
-from percolab.benchmark.judgement import AT, SCALARS, SUBTREES, UNITS, rated
+from percolab.benchmark.judgement import AT, SCALARS, SUBTREES, UNITS, WHOLE, rated, settings_of
 from percolab.benchmark.tasks import VERSION, Options, Task
-from percolab.features.register import METHODS, entry, take_options
+from percolab.features.register import entry
 from percolab.ground.files import replacing
-from percolab.ground.foreign_files import read_json
 from percolab.ground.text import printable, shown
 from percolab.ground.version import __version__
 from percolab.study import directory as directory_of_study
@@ -33,17 +32,12 @@ from percolab.study.settings import Settings
 FOLDER = "submission"
 TYPE = "percolab_concept_recovery"
 SCHEMA_VERSION = 1
-#: Measures with names of their own in SAEBench: category and name. All others are in `recovery`, by percolab's names.
+#: Measures that have a name in SAEBench or SAELens: category and name. All others are in `recovery`, by our names, and
+#: so is what differs from a measure there: probes have an AUC, not an accuracy; loss is recovered from the mean, not 0.
 CATEGORIES: Mapping[str, tuple[str, str]] = {
-    "l0": ("sparsity", "l0"),
+    "l0_zero": ("sparsity", "l0"),
     "explained_variance": ("reconstruction_quality", "explained_variance"),
-    "loss_recovered": ("model_performance_preservation", "loss_score"),
     "shrinkage": ("shrinkage", "l2_ratio"),
-    "dead": ("misc_metrics", "frac_dead"),
-    "absorption_carried": ("absorption", "mean_full_absorption_score"),
-    "probe_1": ("sparse_probing", "sae_top_1_test_auc"),
-    "probe_5": ("sparse_probing", "sae_top_5_test_auc"),
-    "probe_activations": ("sparse_probing", "llm_test_auc"),
     "mcc": ("sae_lens", "mcc"),
     "uniqueness": ("sae_lens", "uniqueness"),
     "latent_precision": ("sae_lens", "precision"),
@@ -79,13 +73,9 @@ def made(s: Settings[Options], cells: Sequence[Measured], task: Task) -> dict[st
     """Return the contents of one file: all measures of a method at a setting, on a representation, for a hierarchy."""
     first = cells[0]
     by_name = {cell.measure: cell for cell in cells}
-    plain = s.to_dict()
     values: dict[str, Any] = {
         "eval_type_id": TYPE,
-        "eval_config": {
-            "recipe": plain["recipes"][0], "training": plain["training"], "budget": plain["options"]["budget"],
-            "min_size": s.options.min_size, "scale": s.scale, "network": s.network, "data_digest": s.digest,
-        },
+        "eval_config": config(s),
         "eval_result_metrics": metrics(by_name),
         "eval_result_details": _details(by_name),
         "sae_cfg_dict": options_of(first.reader, first.role, s.options),
@@ -100,20 +90,21 @@ def made(s: Settings[Options], cells: Sequence[Measured], task: Task) -> dict[st
     return {**values, "datetime_epoch_millis": time.time_ns() // 1_000_000}
 
 
+def config(s: Settings[Options]) -> dict[str, Any]:
+    """Return what the results of a draw are made from, as plain values."""
+    plain = s.to_dict()
+    return {
+        "recipe": plain["recipes"][0], "training": plain["training"], "budget": plain["options"]["budget"],
+        "min_size": s.options.min_size, "scale": s.scale, "network": s.network, "data_digest": s.digest,
+    }  # fmt: skip
+
+
 def options_of(reader: str, role: str, task: Options) -> dict[str, Any]:
     """Return the options of a method at a setting, in networks of a role, as plain values."""
-    method, _, setting = reader.partition(AT)
-    name, _, value = setting.partition("=")
-    options = rated(task, role, entry(method, task.budget)).options | ({name: float(value)} if setting else {})
-    return dict(json.loads(json.dumps(options)))
-
-
-def check_options(name: str, values: Mapping[str, Any], task: Options) -> None:
-    """Raise ValueError unless a file about one of percolab's methods has the options that the task gives it."""
-    if take_options(values["method"].partition(AT)[0])[0] in METHODS:
-        asked = options_of(values["method"], values["role"], task)
-        if values["sae_cfg_dict"] != asked:
-            raise ValueError(f"{name} must have sae_cfg_dict {shown(asked)}, got {shown(values['sae_cfg_dict'])}")
+    readers = dict(settings_of(rated(task, role, entry(reader.partition(AT)[0], task.budget))))
+    if reader not in readers:
+        raise ValueError(f"method must be {' or '.join(readers)}, got {shown(reader)}")
+    return dict(json.loads(json.dumps(readers[reader].options)))
 
 
 def checksum(values: Mapping[str, Any]) -> str:
@@ -149,23 +140,16 @@ def _plain(value: Any) -> float | None:
 # ---------------------------------------------------------------------- reading
 
 
-def read(file: Path) -> dict[str, Any]:
-    """Return a file, checked against the schema, its details and its checksum; or raise ValueError, in one line."""
-    values = read_json(file.name, file, MOST_BYTES)
-    try:
-        check_schema(values, SCHEMA)
-        if values["checksum"] != checksum(values):
-            raise ValueError("checksum must be that of the file: the file was changed")
-        _check_means(values)
-    except ValueError as fault:
-        raise ValueError(f"{file.name} must be a result of the benchmark: {fault}") from None
-    return values
+def check(values: Mapping[str, Any]) -> None:
+    """Raise ValueError, in one line, unless a file follows the schema, its means its details, and its checksum both."""
+    check_schema(values, SCHEMA)
+    if values["checksum"] != checksum(values):
+        raise ValueError("checksum must be that of the file: the file was changed")
+    _check_means(values)
 
 
 def _check_means(values: Mapping[str, Any]) -> None:
     reported = values["eval_result_metrics"]
-    if not values["eval_result_details"] or reported.get("sparsity", {}).get("l0") is None:
-        raise ValueError("it must have details and sparsity.l0")
     for name in UNITS:
         category, metric = CATEGORIES.get(name, (PLAIN, name))
         stated = reported.get(category, {}).get(metric)
@@ -187,12 +171,11 @@ def to_measured(values: Mapping[str, Any]) -> Iterator[Measured]:
         if any(name in row for row in rows):
             numbers = np.array([np.nan if row.get(name) is None else row[name] for row in rows], np.float64)
             yield Measured(*where, name, values["factor"], units, numbers)
-    whole = Units(np.full(1, -1), np.zeros(1, np.int64))
     for name in (SUBTREES, *SCALARS):
         category, metric = CATEGORIES.get(name, (PLAIN, name))
         number = values["eval_result_metrics"].get(category, {}).get(metric)
         if number is not None:
-            yield Measured(*where, name, values["factor"], whole, np.full(1, float(number)))
+            yield Measured(*where, name, values["factor"], WHOLE, np.full(1, float(number)))
 
 
 _KINDS: Mapping[str, Any] = {
@@ -206,8 +189,8 @@ def check_schema(value: Any, schema: Mapping[str, Any], where: str = "it") -> No
     kinds = [kinds] if isinstance(kinds, str) else kinds
     if kinds and not any(isinstance(value, _KINDS[kind]) and not isinstance(value, bool) for kind in kinds):
         raise ValueError(f"{where} must be {' or '.join(kinds)}, got {shown(value)}")
-    if "const" in schema and value != schema["const"]:
-        raise ValueError(f"{where} must be {schema['const']!r}, got {shown(value)}")
+    if "enum" in schema and value not in schema["enum"]:
+        raise ValueError(f"{where} must be {' or '.join(map(repr, schema['enum']))}, got {shown(value)}")
     if isinstance(value, int | float):
         low, high = schema.get("minimum", -float_info.max), schema.get("maximum", float_info.max)
         if not low <= value <= high:

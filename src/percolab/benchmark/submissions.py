@@ -3,20 +3,27 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from percolab.benchmark import envelope
-from percolab.benchmark.declaration import EXPERIMENT, table
-from percolab.benchmark.endpoints import estimates, tested
-from percolab.benchmark.tasks import TASKS, TUNED, task
+from percolab.benchmark.declaration import EXPERIMENT, settings, table
+from percolab.benchmark.endpoints import ONE_CENTRE, estimates, tested
+from percolab.benchmark.judgement import AT, ORACLES, settings_of
+from percolab.benchmark.networks_and_controls import TRUTH
+from percolab.benchmark.tasks import TASKS, TUNED, Options, Task, task
+from percolab.features.register import METHODS, entry
 from percolab.ground.files import replacing
-from percolab.ground.text import shown
+from percolab.ground.foreign_files import read_json
+from percolab.ground.text import printable, shown
 from percolab.nn.config import SCALES
 from percolab.show import pages
+from percolab.study.directory import MOST_BYTES
 from percolab.study.estimates import Row, combined
+from percolab.study.measured import RAW, TRAINED
+from percolab.study.subject import n_factors
 
 REPORT = "submissions.html"
 #: The tasks of this version.
@@ -32,6 +39,7 @@ class Checked:
     draws: int
     networks: int  #: trained networks, in all draws
     rows: Sequence[Row]
+    lacking: Sequence[str]  #: one line for each method without some of the results that others have
 
     @property
     def title(self) -> str:
@@ -43,31 +51,31 @@ class Checked:
 def check(directory: str | os.PathLike[str]) -> list[Checked]:
     """Check all result files below a directory, write submissions.html there, and return the results by task.
 
-    Raises ValueError, in one line, for a file that does not follow the schema, whose numbers were changed, whose task
-    is not one of this version, whose options are not those of percolab's method of that name, or that is about the
-    same method, network and hierarchy as another file.
+    Raises ValueError, in one line that names the file, for a file that does not follow the schema, whose numbers were
+    changed, that is not about a task of this version as it is frozen, whose setting or options are not those of
+    percolab's method of that name, that is about the same method, network and hierarchy as another file, or that has
+    other concepts than another file about that hierarchy.
     """
     root = Path(directory)
     if not root.is_dir():
         raise FileNotFoundError(f"check must be a directory, got {os.fspath(directory)!r}")
-    files = sorted(file for file in root.rglob("*.json") if envelope.FOLDER in file.parts or file.parent == root)
-    if not files or len(files) > envelope.MOST_FILES:
-        most = envelope.MOST_FILES
-        raise ValueError(
-            f"check must hold 1 to {most:,} result files (.json, or in {envelope.FOLDER}/), got {len(files)}"
-        )
+    files = [file for each in sorted(root.rglob("*.json")) if _is_result(root, file := each.relative_to(root))]
+    if not 0 < len(files) <= envelope.MOST_FILES:
+        raise ValueError(f"check must hold 1 to {envelope.MOST_FILES:,} result files (.json), got {len(files)}")
     by_task: dict[str, list[dict[str, Any]]] = {}
     seen: dict[Any, str] = {}
+    concepts: dict[Any, tuple[str, Any]] = {}
     for file in files:
-        values = envelope.read(file)
-        key = f"{values.get('scale')}/{values['task']}"
-        if key not in FROZEN or FROZEN[key].digest != values["task_digest"]:
-            raise ValueError(f"{file.name} must be of a task of version 1 (task_digest), got {shown(key)}")
-        envelope.check_options(file.name, values, FROZEN[key].options)
-        place = key, *(values[name] for name in envelope.PLACE)
+        name = printable(str(file))
+        key, values = _read(name, root / file)
+        place = key, *(values[part] for part in envelope.PLACE)
         if place in seen:
-            raise ValueError(f"a method on a network must have one file, got {seen[place]} and {file.name}")
-        seen[place] = file.name
+            raise ValueError(f"a method on a network must have one file, got {seen[place]} and {name}")
+        seen[place] = name
+        about = [(line["concept"], line["place"]) for line in values["eval_result_details"]]
+        first, known = concepts.setdefault((key, values["draw"], values["factor"]), (name, about))
+        if about != known:
+            raise ValueError(f"files of a draw and a factor must have the same concepts, got {first} and {name}")
         by_task.setdefault(key, []).append(values)
     checked = [_checked(name, each) for name, each in by_task.items()]
     with replacing(root / REPORT) as partial:
@@ -75,17 +83,86 @@ def check(directory: str | os.PathLike[str]) -> list[Checked]:
     return checked
 
 
+def _is_result(root: Path, file: Path) -> bool:
+    """Return whether a file, by its path below the directory, is to be checked: a study has other JSON files, too."""
+    loose = len(file.parts) == 1 and "eval_type_id" in read_json(printable(file.name), root / file, MOST_BYTES)
+    return loose or envelope.FOLDER in file.parts[:-1]
+
+
+def _read(name: str, file: Path) -> tuple[str, dict[str, Any]]:
+    """Return the scale and task of a file, and what it holds; raise ValueError, with its name, if it is no result."""
+    values = read_json(name, file, envelope.MOST_BYTES)
+    try:
+        envelope.check(values)
+        key = f"{values['scale']}/{values['task']}"
+        if key not in FROZEN or FROZEN[key].digest != values["task_digest"]:
+            raise ValueError(f"it must be of a task of version 1 (task_digest), got {shown(key)}")
+        check_frozen(values, FROZEN[key])
+    except ValueError as fault:
+        raise ValueError(f"{name} must be a result of the benchmark: {fault}") from None
+    return key, values
+
+
+# ---------------------------------------------------------------------- tasks as they are frozen
+
+
+def check_frozen(values: Mapping[str, Any], frozen: Task) -> None:
+    """Raise ValueError unless a file is about data, networks, hierarchies and settings of a task as it is frozen."""
+    role, method = values["role"], values["method"]
+    family = method.partition(AT)[0].partition("@")[0]
+    if (role == TRUTH) != (family in METHODS and METHODS[family][0] in ORACLES):
+        raise ValueError(f"role must be {TRUTH!r} for percolab's oracles alone, got {role!r} for {shown(method)}")
+    everywhere, hierarchies = role in (RAW, TRUTH), range(n_factors(frozen.recipe))
+    asked = envelope.config(settings(frozen, only=()).drawn(values["draw"]))
+    _check_same("eval_config", values["eval_config"], asked)
+    _check_same("layer", values["layer"], role if everywhere else frozen.options.layer)
+    if family.strip().lower() in (*METHODS, ONE_CENTRE):  # these names are percolab's, however they are written
+        _check_same("sae_cfg_dict", values["sae_cfg_dict"], envelope.options_of(method, role, frozen.options))
+    allowed = {"factor": hierarchies, "trained_on": hierarchies if role == TRAINED else [-1]}
+    allowed["seed"] = [0] if everywhere else [values["seed"]]
+    for name, known in allowed.items():
+        if values[name] not in known:
+            raise ValueError(f"{name} must be {' or '.join(map(str, known))} for role {role!r}, got {values[name]}")
+    if role != TRUTH and "dead" not in values["eval_result_metrics"][envelope.PLAIN]:
+        raise ValueError(f"{envelope.PLAIN} must have dead")
+
+
+def _check_same(where: str, given: Any, frozen: Any) -> None:
+    """Raise ValueError, with the name of the first field that differs, unless plain values are those of the task."""
+    given, frozen = (dict(enumerate(value)) if isinstance(value, list) else value for value in (given, frozen))
+    if isinstance(given, dict) and isinstance(frozen, dict) and given.keys() == frozen.keys():
+        for name in frozen:
+            _check_same(f"{where}.{name}", given[name], frozen[name])
+    elif given != frozen:
+        raise ValueError(f"{where} must be {shown(frozen)}, as the task is frozen, got {shown(given)}")
+
+
+# ---------------------------------------------------------------------- results of a task
+
+
 def _checked(name: str, files: list[dict[str, Any]]) -> Checked:
     draws: dict[int, list[Any]] = {}
-    concepts: dict[Any, list[Any]] = {}
     for values in files:
         draws.setdefault(values["draw"], []).extend(envelope.to_measured(values))
-        about = [(line["concept"], line["place"]) for line in values["eval_result_details"]]
-        if concepts.setdefault((values["draw"], values["factor"]), about) != about:
-            raise ValueError(f"files of a draw and a factor must have the same concepts, got others in {name}")
-    networks = {(v["draw"], v["trained_on"], v["seed"]) for v in files if v["role"] == "trained"}
+    networks = {(v["draw"], v["trained_on"], v["seed"]) for v in files if v["role"] == TRAINED}
     rows = combined([estimates(cells, tuned=name.endswith(TUNED)) for _, cells in sorted(draws.items())])
-    return Checked(name, len(files), len(draws), len(networks), rows)
+    return Checked(name, len(files), len(draws), len(networks), rows, [*lacking(files, FROZEN[name].options)])
+
+
+def lacking(files: Sequence[Mapping[str, Any]], options: Options) -> Iterator[str]:
+    """Yield a line for each method that lacks one of its settings on a draw, network and hierarchy that others have."""
+    places: dict[bool, set[Any]] = {}  # of oracles, and of all other methods
+    held: dict[tuple[bool, str], list[str]] = {}
+    for v in files:
+        oracle, family = v["role"] == TRUTH, v["method"].partition(AT)[0]
+        places.setdefault(oracle, set()).add(tuple(v[name] for name in envelope.PLACE if name != "method"))
+        held.setdefault((oracle, family), []).append(v["method"])
+    for (oracle, family), readers in held.items():
+        ours = family.partition("@")[0] in METHODS
+        asked = len(settings_of(entry(family, options.budget)) if ours else set(readers)) * len(places[oracle])
+        if len(readers) < asked:
+            missing = f"{asked - len(readers)} of {asked} results"
+            yield f"{family} lacks {missing}, its settings on all draws, networks and hierarchies that others have"
 
 
 def page(tasks: Sequence[Checked]) -> bytes:
@@ -96,6 +173,7 @@ def page(tasks: Sequence[Checked]) -> bytes:
         ruled = [(t.endpoint, t.method, t.estimate.estimate.text(), t.words, t.verdict) for t in tested(checked.rows)]
         body += [
             pages.heading(checked.title),
+            *map(pages.paragraph, checked.lacking),
             pages.table(ruled, ("endpoint", "method", "estimate and 95% interval", "beside it", "verdict"), stack=True),
             *pages.wide_table(lines, head),
         ]

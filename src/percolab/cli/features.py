@@ -285,7 +285,7 @@ def _check(directory: Path) -> None:
 
     for task in check(directory):
         head, lines = table(task.rows)
-        print(task.title)
+        print("\n".join((task.title, *task.lacking)))
         print(aligned([line[: BRIEF + 1] for line in (head, *lines)], 1))
         for test in tested(task.rows):
             print(f"{test.endpoint}: {test.method}, {test.estimate.estimate.text()}: {test.verdict} ({test.words})")
