@@ -275,9 +275,7 @@ def test_a_run_that_lost_its_lock_does_not_say_that_it_is_complete(url, monkeypa
 def test_a_bucket_that_does_not_exist(server, ds):
     with pytest.raises(FileNotFoundError, match="dataset must exist, got 's3://nowhere-at-all/a'"):
         pl.load("s3://nowhere-at-all/a")
-    with pytest.raises(
-        OSError, match=r"output must be at a writable URL, got 's3://nowhere-at-all/a': .*404"
-    ):
+    with pytest.raises(OSError, match=r"output must be at a writable URL, got 's3://nowhere-at-all/a': .*404"):
         ds.save("s3://nowhere-at-all/a")
 
 

@@ -374,7 +374,7 @@ def benchmark(
         Some of `TASKS`, or the user's own tasks. Each task has a directory of its name in `output`.
     output
         Directory. The directory of a task holds its cells, report.html, results.json, and in submission/ one file per
-        draw, role, hierarchy, method with its options, and seed.
+        draw, role, hierarchy, seed, and method with its options and setting.
     scale
         ``"paper"``, or ``"small"``: minutes on a laptop.
     methods

@@ -11,7 +11,7 @@ from typing import Any
 from percolab.benchmark import envelope
 from percolab.benchmark.declaration import EXPERIMENT, settings, table
 from percolab.benchmark.endpoints import ONE_CENTRE, estimates, tested
-from percolab.benchmark.judgement import AT, ORACLES, settings_of
+from percolab.benchmark.judgement import AT, DEAD_AT_MIDDLE, ORACLES, settings_of
 from percolab.benchmark.networks_and_controls import TRUTH
 from percolab.benchmark.tasks import TASKS, TUNED, Options, Task, task
 from percolab.features.register import METHODS, entry
@@ -123,8 +123,10 @@ def check_frozen(values: Mapping[str, Any], frozen: Task) -> None:
     for name, known in allowed.items():
         if values[name] not in known:
             raise ValueError(f"{name} must be {' or '.join(map(str, known))} for role {role!r}, got {values[name]}")
-    if role != TRUTH and "dead" not in values["eval_result_metrics"][envelope.PLAIN]:
-        raise ValueError(f"{envelope.PLAIN} must have dead")
+    given = values["eval_result_metrics"][envelope.PLAIN]
+    for name, needed in (("dead", role != TRUTH), (DEAD_AT_MIDDLE, "bridged" in given)):
+        if needed and name not in given:
+            raise ValueError(f"{envelope.PLAIN} must have {name}")
 
 
 def _check_same(where: str, given: Any, frozen: Any) -> None:
