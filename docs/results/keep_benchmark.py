@@ -15,7 +15,7 @@ HERE = Path(__file__).parent
 WHOLE = ("command", "scale", "draws", "table", "endpoints", "seconds", "provenance")
 CURVE = ("role", "method", "setting", "at", "measure", "value", "low", "high", "by_draw")
 LEVEL = ("role", "method", "measure", "value", "low", "high", "by_draw")
-MATCHED = ("endpoint", "method", "value", "low", "high", "by_draw")
+BESIDE = ("endpoint", "method", "measure", "value", "low", "high", "by_draw")
 
 
 def main() -> None:
@@ -24,10 +24,11 @@ def main() -> None:
     results = json.loads(Path(source).read_text(encoding="utf-8"))
     kept = {key: results[key] for key in WHOLE} | {"missing": len(results["missing"])}
     rows = results["estimates"]
-    kept["at L0 32"] = [
-        {key: row[key] for key in MATCHED}
+    tested = {(row["endpoint"], row["method"], row["value"]) for row in results["endpoints"]}
+    kept["beside"] = [
+        {key: row[key] for key in BESIDE}
         for row in rows
-        if row["part"] == "endpoint" and row["measure"] == "f1 at L0 32"
+        if row["part"] == "endpoint" and (row["endpoint"], row["method"], row["value"]) not in tested
     ]
     kept["levels"] = [{key: row[key] for key in LEVEL} for row in rows if row["part"] == "level"]
     kept["curves"] = [{key: row[key] for key in CURVE} for row in rows if row["part"] == "curve"]

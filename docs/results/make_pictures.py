@@ -16,6 +16,8 @@ from make_tables import (
     DOCUMENT_ROLES,
     HIDDEN,
     LAYERS,
+    LEXICONS,
+    NOT_LEARNED,
     SAES,
     STREAM,
     TASKS,
@@ -213,10 +215,9 @@ def found_in_documents(file: str, readers: Mapping[str, str], xlabel: str) -> Pa
     return Panel(list(readers.values()), series, xlabel, limits=(-0.1, 1))
 
 
-def dictionaries(task: str, methods: Sequence[str] = CONFIRMATORY) -> Panel:
-    """Return recovery by method in documents: networks of the concepts' lexicon, of the other, untrained; chance."""
-    roles = {"own lexicon": ("trained", "f1"), "other lexicon": ("other", "f1"), "untrained": ("untrained", "f1")}
-    roles |= {"chance": ("trained", "chance")}
+def dictionaries(task: str, methods: Sequence[str] = (*CONFIRMATORY, *NOT_LEARNED)) -> Panel:
+    """Return recovery by method in documents, by role of network, from the raw input, and of permuted rows."""
+    roles = {name: (role, "f1") for name, role in LEXICONS.items()} | {"chance": ("trained", "chance")}
     series = {
         name: {method: mark(level_of(task, role, method, measure)) for method in methods}
         for name, (role, measure) in roles.items()
@@ -228,18 +229,19 @@ def curves(task: str, measure: str, words: str) -> Figure:
     """Draw a measure of every method in networks of the concepts' lexicon against its sparsity."""
     series: dict[str, list[Row]] = {}
     for one in read(f"benchmark/{task}.json")["curves"]:
-        if (one["role"], one["measure"]) == ("trained", measure) and one["setting"] != "k=1":
+        if (one["role"], one["measure"]) == ("trained", measure) and one["method"] in LINES and one["setting"] != "k=1":
             estimate = Estimate(one["value"], one["low"], one["high"])
             series.setdefault(one["method"], []).append(Row(estimate, one, by_draw=tuple(one["by_draw"])))
     return by_number(series, "at", "", "L0: features that fire on a row", words)
 
 
+LINES = (*CONFIRMATORY, "kmeans@fall=0", "random-dictionary")
 CURVES = {
-    "sparsity": lambda: curves("documents", "f1", "recovery: mean best F1 of a context"),
+    "sparsity": lambda: curves("documents-small", "f1", "recovery: mean best F1 of a context"),
     "absorption": lambda: curves("documents", "absorption_edge", "recall outside minus inside the lower context"),
 }
 PICTURES = {
-    "dictionaries": lambda: [dictionaries("documents")],
+    "dictionaries": lambda: [dictionaries("documents-small")],
     "documents": lambda: documents("full"),
     "probes": lambda: [probes("one-cluster")],
     "probes-many": lambda: [probes("multi-cluster")],
@@ -256,7 +258,7 @@ PICTURES = {
 CARDS = {
     "documents": lambda: documents("full")[0],
     "probes": lambda: last_probe("one-cluster"),
-    "dictionaries": lambda: dictionaries("documents", FEW),
+    "dictionaries": lambda: dictionaries("documents-small", FEW),
     "swap": lambda: swap(STREAM[-1:]),
     "steering": lambda: steering(("blocks.1",)),
     "patching": lambda: patching(short=True),

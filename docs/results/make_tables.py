@@ -418,18 +418,21 @@ def endpoint_of(task: str, endpoint: str, method: str) -> dict[str, Any] | None:
     return next((row for row in rows if (row["endpoint"], row["method"]) == (endpoint, method)), None)
 
 
-def dictionaries(task: str) -> str:
-    """Return what each confirmatory method finds in a task, with the endpoints."""
+def dictionaries(task: str, others: Sequence[str] = ()) -> str:
+    """Return what each confirmatory method and others find in a task, with the endpoints."""
+    roles = {name: role for name, role in LEXICONS.items() if level_of(task, role, "topk", "f1")}
     rows = []
-    for method in CONFIRMATORY:
-        found = [level_of(task, role, method, "f1") for role in ("trained", "other", "untrained")]
+    for method in (*CONFIRMATORY, *others):
+        found = [level_of(task, role, method, "f1") for role in roles.values()]
         tested = [endpoint_of(task, endpoint, method) for endpoint in ("method", "question")]
         tested = [one if one and len(one["by_draw"]) > 2 else None for one in tested]
         rows.append([f"`{method}`", *(interval(one) for one in (*found, *tested))])
-    return table(["recovery", "own lexicon", "other lexicon", "untrained", "minus k-means", "own - other"], rows)
+    return table(["recovery", *roles, "minus k-means", "own - other"], rows)
 
 
 CONFIRMATORY = ("topk", "batchtopk", "matryoshka", "kmeans")
+NOT_LEARNED = ("neurons", "random-dictionary")
+LEXICONS = {"own lexicon": "trained", "other lexicon": "other", "untrained": "untrained", "raw input": "raw"}
 SMALL_TASKS = (
     "documents",
     "documents-tuned",
@@ -523,7 +526,11 @@ PAGES: dict[str, dict[str, Callable[[], str]]] = {
     },
     "paper.md": {"table 1": table_one},
     "represent.md": {"relevance": lambda: relevance(short=True)},
-    "features.md": {"in short": in_short, "dictionaries": lambda: dictionaries("documents")},
+    "features.md": {
+        "in short": in_short,
+        "dictionaries, small": lambda: dictionaries("documents-small", NOT_LEARNED),
+        "dictionaries, full": lambda: dictionaries("documents"),
+    },
     "paper-details.md": {
         "probes, one-cluster": lambda: probes("one-cluster"),
         "probes, multi-cluster": lambda: probes("multi-cluster"),

@@ -28,7 +28,9 @@ STAGE = "methods"
 COLUMNS = (
     "recovery", "chance", "recovered", "purity", "splitting", "absorption_edge", "explained_variance", "l0", "features",
 )  # fmt: skip
-ONE_EACH = "One network each, so there are no intervals: percolab benchmark has them."
+ONE_EACH = (
+    "One network each; methods are scored on rows of their fit. percolab benchmark has intervals and held-out rows."
+)
 
 
 @dataclass(frozen=True)
