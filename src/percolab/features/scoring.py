@@ -146,7 +146,7 @@ def score(
         taken, reached = unions(firing, known.concepts, matches, pairs, workers)
         done("splitting")
         absorbers = find_absorbers(firing, known.concepts, pairs, workers)
-        columns = _of_concepts(firing, known, matches, pairs, absorbers, workers)
+        columns = _concept_columns(firing, known, matches, pairs, absorbers, workers)
         columns |= {"depth": depth, "chance": drawn.mean(axis=0), "k": taken, "f1_union": reached}
         done("absorption")
         extra = {"l0": float(firing.fired.sum() / firing.n_rows)}
@@ -160,7 +160,7 @@ def score(
         settings |= {"threshold": _plain(limit), "draws": n_draws, "seed": key}
         if documents is not None:
             settings |= {"about": about, "truth": truth}
-        result = _result(columns, _of_features(firing, known, matches, pairs), drawn, extra, settings)
+        result = _result(columns, _feature_columns(firing, known, matches, pairs), drawn, extra, settings)
         return replace(result, absorbed_from=deepest_latent(absorbers, known.concepts, known.order))
 
 
@@ -199,7 +199,7 @@ CONCEPT_COLUMNS = (
 )  # fmt: skip
 
 
-def _of_concepts(
+def _concept_columns(
     firing: Firing, truth: ConceptIntervals, matches: Matches, pairs: Pairs, absorbers: Absorbers, threads: int
 ) -> dict[str, NDArray[Any]]:
     concepts, forest = truth.concepts, truth.forest
@@ -222,7 +222,9 @@ def _of_concepts(
     }
 
 
-def _of_features(firing: Firing, truth: ConceptIntervals, matches: Matches, pairs: Pairs) -> dict[str, NDArray[Any]]:
+def _feature_columns(
+    firing: Firing, truth: ConceptIntervals, matches: Matches, pairs: Pairs
+) -> dict[str, NDArray[Any]]:
     concepts, best = truth.concepts, matches.concept
     matched = best >= 0
     hits = np.where(matched, matches.feature_hits, np.nan)
