@@ -2,7 +2,7 @@
 
     python docs/results/keep_benchmark.py v1/documents/results.json documents
 
-writes benchmark/documents.json, of some 150 to 400 KB, from the results of `percolab benchmark -o v1`.
+writes benchmark/documents.json, of some 150 to 700 KB, from the results of `percolab benchmark -o v1`.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
+from typing import Any
 
 HERE = Path(__file__).parent
 WHOLE = ("command", "scale", "draws", "table", "endpoints", "seconds", "provenance")
@@ -33,7 +34,16 @@ def main() -> None:
     kept["levels"] = [{key: row[key] for key in LEVEL} for row in rows if row["part"] == "level"]
     kept["curves"] = [{key: row[key] for key in CURVE} for row in rows if row["part"] == "curve"]
     file = HERE / "benchmark" / f"{name}.json"
-    file.write_text(json.dumps(kept, ensure_ascii=False) + "\n", encoding="utf-8")
+    file.write_text(json.dumps(rounded(kept), ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+def rounded(value: Any) -> Any:
+    """Return plain values with numbers of six digits."""
+    if isinstance(value, float):
+        return float(f"{value:.6g}")
+    if isinstance(value, dict):
+        return {name: rounded(part) for name, part in value.items()}
+    return [rounded(part) for part in value] if isinstance(value, list) else value
 
 
 if __name__ == "__main__":
