@@ -40,7 +40,7 @@ help: ## Show this list.
 
 demo: $(VENV)/.demo ## Make a small dataset and documents, check and draw them; then two experiments at a small scale.
 	@mkdir -p demo
-	$(BIN)/percolab generate --n-points 20000 --dim 50 --mode one_cluster --seed 7 -o demo/small.zarr --overwrite
+	$(BIN)/percolab generate --n-points 20000 --dim 50 --mode one_cluster --seed 1 -o demo/small.zarr --overwrite
 	$(BIN)/percolab info demo/small.zarr
 	$(BIN)/percolab draw demo/small.zarr -o demo/cluster.png --overwrite
 	$(BIN)/percolab verify demo/small.zarr --report demo

@@ -264,11 +264,11 @@ def test_the_finding_says_what_every_endpoint_says_of_every_method():
     assert text == (
         "Method: recovery minus that of k-means is above 0 for topk, matryoshka; below 0 for batchtopk. "
         "Question: recovery minus that in networks trained on another hierarchy is not above 0 for topk; "
-        "not measured for batchtopk, matryoshka; undecided for kmeans. "
-        "Cause: share bridged along features minus that of k-means is not measured for topk, batchtopk, matryoshka."
+        "undecided for kmeans. "
+        "Not measured: question for batchtopk, matryoshka; cause for topk, batchtopk, matryoshka."
     )
     assert look == "mixed"
-    assert "Cause" not in declaration.finding(said, points)[0]  # only documents have it
+    assert "cause" not in declaration.finding(said, points)[0]  # only documents have it
     for verdict, colour in (("above 0", "good"), ("below 0", "bad"), ("undecided", "mixed"), ("not above 0", "mixed")):
         everywhere = {(e, m): verdict for e in endpoints.ENDPOINTS for m in endpoints.CONFIRMATORY}
         assert declaration.finding(everywhere, documents)[1] == colour

@@ -154,7 +154,8 @@ def test_notebooks_show_tables(tmp_path):
     ds.save(tmp_path / "ds.zarr")
     stored = pl.load(tmp_path / "ds.zarr")
     for shown, words in (
-        (ds.recipe, ["n_points", "2,000", "seeds", "embed=10005"]),
+        (ds.recipe, ["n_points", "2,000", "graph 5, embed 10005, value 20005"]),
+        (pl.Superposition([ds.recipe, ds.recipe], seed=1), ["n_points 2,000, dim 3", "1.0, 1.0", "no"]),
         (ds.forest, ["clusters", f"{ds.forest.n_clusters:,}", "latents"]),
         (ds, ["rows", "2,000", "float32", "native"]),
         (stored, ["rows", "2,000", "float32", "native"]),
@@ -164,6 +165,7 @@ def test_notebooks_show_tables(tmp_path):
         tree = ElementTree.fromstring(f"<div>{page}</div>")
         text = " ".join(tree.itertext())
         assert all(word in text for word in words)
+        assert not any(word in text for word in ("Seeds(", "Recipe(", "()"))
     assert "forest" not in vars(stored)  # showing it reads no columns
     made = replace(ds, provenance={"created": "<script>alert(1)</script>"})
     assert "<script>" not in made._repr_html_()

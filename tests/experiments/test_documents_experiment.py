@@ -109,7 +109,11 @@ def test_activations_take_the_place_of_networks(recorded, tmp_path):
     assert (chosen.seeds, chosen.layers) == (2, ("body",))
     assert f"--activations {folder}" in chosen.command
     results = EXPERIMENT.run(chosen, tmp_path / "run", device="cpu")
-    assert results["training"]["networks"] == 4
+    assert (results["training"]["networks"], results["training"]["each"]) == (4, "2 per lexicon")
+    page = (tmp_path / "run" / "report.html").read_text()
+    assert "4 networks (2 per lexicon) on" in page
+    assert ">2 networks per lexicon, " in page
+    assert page.count("as few as 2 networks per lexicon and only 1 draw of the data") == page.count("only 1 draw") == 1
     assert not [row for row in results["estimates"] if row["part"] == "excess"]
     compared = compare(corpus, networks, ["separation"], layers=["body"], rows=60, device="cpu").contrasts
     same = {row["contrast"]: row["value"] for row in results["estimates"] if row["part"] == "contrast"}

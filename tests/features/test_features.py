@@ -552,11 +552,14 @@ def test_a_score_shows_itself(cluster):
     assert "<table" in html
     assert "<td>absorption null</td>" in html
     assert '<td>features</td><td class="number">40</td>' in html
+    assert found.concepts["size"].min() == 20
+    assert found.size_table()[1][0] == "20 to 31"
     assert "cosine" not in html  # no directions were given
     assert found.settings == {"rows": 3000, "min_size": 20, "ratio": 2 / 3, "threshold": 0, "draws": 5, "seed": 0}
     dead, dense = found.features["dead"].sum(), found.features["dense"].sum()
     counts = f"{40 - dead} live, {dead} dead, {dense} dense"
     panels = found.plot().axes
+    assert all(tick == round(tick) for tick in panels[1].get_yticks())
     assert [axes.get_xlabel() for axes in panels] == [
         "rows of the concept",
         f"best F1 of a feature over concepts\n{counts}",

@@ -157,3 +157,5 @@ def test_a_card_draws_a_cluster_that_is_not_too_large(tmp_path, monkeypatch):
     drawn = int(re.search(r"Cluster (\d+) in the plane", (tmp_path / "card.html").read_text())[1])
     assert 2 <= ds.forest.cluster_size[drawn] <= 100 < ds.forest.cluster_size[drawn - 1]
     card(replace(ds, provenance={}), tmp_path / "other.html")
+    with pytest.raises(ValueError, match=r"path must name the file to write, such as 'card.html', got none"):
+        card(ds)

@@ -1,7 +1,9 @@
 """Progress: bars on a terminal, a line now and then elsewhere, nothing where nothing is wanted."""
 
 import io
+import sys
 import time
+from types import ModuleType, SimpleNamespace
 
 import pytest
 
@@ -108,6 +110,34 @@ def test_short_or_unseen_work_writes_nothing(capfd):
     with progress.shown(False) as tell:
         tell("positions", 1, 2)
     assert capfd.readouterr() == ("", "")
+
+
+def test_a_notebook_keeps_no_bar_of_work_that_failed_before_it_began(monkeypatch):
+    class Area:
+        def update(self, html):
+            shown.append(html)
+
+    def display(html, display_id):
+        shown.append(html)
+        return Area()
+
+    shown = []
+    monkeypatch.setitem(sys.modules, "IPython", ModuleType("IPython"))
+    monkeypatch.setitem(sys.modules, "IPython.display", SimpleNamespace(HTML=str, display=display))
+
+    def fail(*stages):
+        with progress._notebook("starting") as bar:
+            for stage in stages:
+                bar(stage, 1, 4)
+            raise ValueError("no")
+
+    with pytest.raises(ValueError, match="no"):
+        fail()
+    assert "starting" in shown[0]
+    assert shown[-1] == ""
+    with pytest.raises(ValueError, match="no"):
+        fail("training")
+    assert "training <progress value=0.250>" in shown[-1]  # how far it got
 
 
 def test_an_argument_may_be_a_function():

@@ -260,7 +260,10 @@ def test_how_it_shows(dataset, activations):
     probe = linear_probe(dataset, activations, "z", depth=3, draws=3, device="cpu")
     assert repr(probe).startswith("LinearProbe(z: R2 0.")
     assert len(repr(probe)) < 80
+    assert "on held-out rows, with fresh values " in repr(probe)
     assert "with fresh values" in probe._repr_html_()
+    own = linear_probe(dataset, activations, np.column_stack([dataset.y, dataset.y]), draws=3, device="cpu")
+    assert repr(own).startswith("LinearProbe(your target, 2 columns: R2 ")
 
 
 @pytest.mark.parametrize(

@@ -34,6 +34,9 @@ def test_a_table_that_stacks_labels_its_cells():
     assert '<td class="good" data-label="here">yes</td>' in html
     assert '<table class="stack">' in html
     assert "data-label" not in pages.table([("a", "1")], ("law", "found"))
+    estimate = pages.table([("a b", "0.2 (0.1 to 0.3)")], numbers=[1])
+    assert "<td>a b</td>" in estimate
+    assert "0.2 <wbr>(0.1 to 0.3)" in estimate  # breaks only before the interval
     assert pages.table([("a", "1")]).startswith('<div class="scroll">')
 
 

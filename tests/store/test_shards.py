@@ -425,6 +425,11 @@ def test_bad_options_get_one_line(options, message, tmp_path):
     assert not (tmp_path / "a.zarr").exists()
 
 
+def test_a_dataset_without_a_number_of_shards_is_one_shard(tmp_path, saved):
+    assert shards.generate_store(ONE, tmp_path / "a.zarr").shards == 1
+    assert files(tmp_path / "a.zarr") == saved(ONE)
+
+
 def test_a_directory_that_does_not_exist(tmp_path):
     with pytest.raises(FileNotFoundError, match="output must be in an existing directory, got"):
         shards.generate_store(MIXED, tmp_path / "no" / "a.zarr", shards=2)

@@ -427,6 +427,7 @@ def test_what_is_left_out_is_filled_in():
             r"factors must be recipes of one dataset each, got Superposition.*",
         ),
         ({"factors": [3]}, "factors must be recipes of one dataset each, got 3"),
+        ({"factors": [[3], [4]]}, r"factors must be .*, got \[3\]: name them one by one, or all in one list"),
         ({"weights": [1]}, r"weights must be 2 numbers, one for each factor, got \[1\]"),
         ({"weights": 1}, "weights must be 2 numbers, one for each factor, got 1"),
         ({"weights": [1, float("nan")]}, "weights must be a finite number, got nan"),

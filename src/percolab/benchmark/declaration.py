@@ -108,7 +108,6 @@ CONTROLS = {
 }
 #: Share of a GPU that a cell needs on a Ray cluster: scoring on the processor takes longer than fitting on the GPU.
 GPUS = 0.25
-BRIEF = 9  #: Columns of the table that the terminal shows.
 
 
 # ---------------------------------------------------------------------- cells
@@ -177,14 +176,21 @@ def _measured(endpoint: str, s: Settings[Options]) -> str:
 
 
 def finding(verdicts: Mapping[tuple[str, str], str], s: Settings[Options]) -> tuple[str, str]:
-    """Return what the verdicts by endpoint and method say, a sentence per endpoint, and their colour."""
-    sentences, looks = [], set()
+    """Return what the verdicts by endpoint and method say, a sentence per endpoint, and their colour.
+
+    The last sentence says what was not measured.
+    """
+    sentences, looks, missing = list[str](), set[str](), dict[str, list[str]]()
     for endpoint in ENDPOINTS if s.options.documents else (METHOD, QUESTION):
         methods = CONFIRMATORY if endpoint == QUESTION else [name for name in CONFIRMATORY if name != PLAIN]
-        of = {method: verdicts.get((endpoint, method), "not measured") for method in methods}
+        of = {method: verdicts[endpoint, method] for method in methods if (endpoint, method) in verdicts}
         said = [f"{one} for {', '.join(name for name in of if of[name] == one)}" for one in dict.fromkeys(of.values())]
-        sentences.append(f"{_measured(endpoint, s).capitalize()} is {'; '.join(said)}.")
-        looks |= {LOOKS.get(verdict, "mixed") for verdict in of.values()}
+        sentences += [f"{_measured(endpoint, s).capitalize()} is {'; '.join(said)}."] if said else []
+        looks |= {LOOKS.get(of.get(method, ""), "mixed") for method in methods}
+        if absent := ", ".join(method for method in methods if method not in of):
+            missing.setdefault(absent, []).append(endpoint)
+    left = "; ".join(f"{', '.join(named)} for {absent}" for absent, named in missing.items())
+    sentences += [f"Not measured: {left}."] if left else []
     return " ".join(sentences), looks.pop() if len(looks) == 1 else "mixed"
 
 

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 #: Methods that make features of activations.
 _METHODS = tuple(name for name, (method, *_) in METHODS.items() if method not in TRUTHFUL)
 SUFFIXES = (".html", ".csv", ".json")
+BRIEF = 10  #: Columns of the benchmark's table that are printed.
 #: The numbers of a summary in the table on the terminal.
 PRINTED_MEASURES = (
     "recovery", "chance", "recovered", "purity", "splitting", "absorption_edge", "absorption", "absorption_null", "l0",
@@ -242,7 +243,6 @@ def benchmark(
     percolab benchmark --tasks superposed-4 --only kmeans,batchtopk --time-limit 500
     """
     need_packages()
-    from percolab.benchmark.declaration import BRIEF
     from percolab.benchmark.declaration import benchmark as run
     from percolab.features.register import has_sae_lens
 
@@ -263,7 +263,7 @@ def benchmark(
     for name, result in results.items() if not quiet else ():
         table = result.get("table", {"head": [], "rows": []})
         if table["rows"]:
-            print(aligned([line[: BRIEF + 1] for line in ([name, *table["head"][1:]], *table["rows"])], 1))
+            _print_methods([name, *table["head"][1:]], table["rows"])
         for line in result["headline"]:
             print(f"{line['what']}: {line['verdict']} ({line['note']})")
         state = f"{left[name]} cells left" if left[name] else "done" if not result["failed"] else "failed"
@@ -277,16 +277,22 @@ def benchmark(
         raise UnfinishedError(f"unfinished: {cells} are left; the same command resumes")
 
 
+def _print_methods(head: list[str], lines: list[list[str]]) -> None:
+    print(aligned([line[:BRIEF] for line in (head, *lines)], 1))
+    if any(line[0] == "kmeans-1" for line in lines):
+        print("kmeans-1 is k-means with one firing centre per row")
+
+
 def _check(directory: Path) -> None:
     """Check result files, and print their table."""
-    from percolab.benchmark.declaration import BRIEF, table
+    from percolab.benchmark.declaration import table
     from percolab.benchmark.endpoints import tested
     from percolab.benchmark.submissions import REPORT, check
 
     for task in check(directory):
         head, lines = table(task.rows)
         print("\n".join((task.title, *task.lacking)))
-        print(aligned([line[: BRIEF + 1] for line in (head, *lines)], 1))
+        _print_methods(head, lines)
         for test in tested(task.rows):
             print(f"{test.endpoint}: {test.method}, {test.estimate.estimate.text()}: {test.verdict} ({test.words})")
     print(f"{directory / REPORT}: all files are as they should be")

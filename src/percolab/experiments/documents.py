@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -154,7 +154,7 @@ def analyse(s: Settings[Options], results: Results) -> Iterator[Row]:
     measured = _measured(s, results)
     for c in contrasts(measured):
         names = {"contrast": c.contrast, "layer": c.layer, "reader": _short(c.reader), "measure": c.measure}
-        yield row(c.estimate, part="contrast", **names)
+        yield replace(row(c.estimate, part="contrast", **names), per="lexicon")
     losses: Excess | None = results.get("excess")
     if losses is not None:
         for role, values in ((TRAINED, losses.own), (OTHER, losses.other), (UNTRAINED, losses.untrained)):
@@ -168,9 +168,10 @@ def _measured(s: Settings[Options], results: Results) -> list[Measured]:
 
 
 def networks(s: Settings[Options], results: Results) -> dict[str, Any]:
-    """Return the number of networks, and the time that their training took."""
+    """Return the number of networks, in all and per lexicon, and the time that their training took."""
     trained = {(cell.trained_on, cell.seed) for cell in _measured(s, results) if cell.role == TRAINED}
-    return {"networks": len(trained), "training_seconds": results["excess"].seconds if "excess" in results else 0.0}
+    each, seconds = len({seed for _, seed in trained}), results["excess"].seconds if "excess" in results else 0.0
+    return {"networks": len(trained), "each": f"{each} per lexicon", "training_seconds": seconds}
 
 
 def _levels(measured: Sequence[Measured]) -> list[Row]:
@@ -212,7 +213,7 @@ def headline(rows: Sequence[Row], s: Settings[Options]) -> Iterator[Line]:
 
 
 def readers(rows: Sequence[Row], s: Settings[Options]) -> Any:
-    """What each role of network shows after the first layer that is read.
+    """What each role of network shows in the layer that the title names.
 
     Median R² of beliefs over contexts, mean best F1 of features over contexts.
     """

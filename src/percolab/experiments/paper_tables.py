@@ -116,16 +116,10 @@ def _findings(results: Results) -> Iterable[str]:
 def _table_of_findings(findings: Sequence[Finding]) -> str:
     if not findings:
         return pages.paragraph("Too few latents to check them.")
-    rows = [
-        (
-            finding.claim,
-            finding.numbers,
-            f"{finding.untrained_verdict}: {finding.untrained_numbers}" if finding.untrained_verdict else "",
-            f"Holds if {finding.rule}.",
-            finding.verdict,
-        )
-        for finding in findings
-    ]
+    rows = []
+    for finding in findings:
+        untrained = f"{finding.untrained_verdict}: {finding.untrained_numbers}" if finding.untrained_verdict else ""
+        rows.append((finding.claim, finding.numbers, untrained, f"Holds if {finding.rule}.", finding.verdict))
     looks = [LOOKS[finding.verdict] for finding in findings]
     return pages.table(rows, ("finding", "trained", "untrained", "rule", "here"), looks, stack=True)
 

@@ -52,6 +52,7 @@ def draw_purity(axes: Axes, score: Score) -> None:
     axes.stairs(np.histogram(live["purity"], edges)[0], edges, fill=True, color=style.SKY)
     axes.axvline(RECOVERED, color=style.BLACK, linewidth=1)
     counts = f"{len(live):,} live, {int(features['dead'].sum()):,} dead, {int(features['dense'].sum()):,} dense"
+    axes.locator_params(axis="y", integer=True)
     axes.set(xlabel=f"best F1 of a feature over concepts\n{counts}", ylabel="features")
 
 

@@ -138,7 +138,7 @@ class Score:
         """Return the means by size as a table of text, its head first."""
         lines = [["rows of a concept", *(name.replace("_", " ") for name in BY_SIZE)]]
         for _, row in self.by("size").iterrows():
-            ends = f"{row['from']:,.0f} to {row['to'] - 1:,.0f}"
+            ends = f"{max(row['from'], self.settings['min_size']):,.0f} to {row['to'] - 1:,.0f}"
             lines.append([ends, *(number(name, row[name]) for name in BY_SIZE)])
         return lines
 

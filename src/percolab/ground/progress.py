@@ -249,9 +249,11 @@ def _notebook(label: str) -> Iterator[Display]:
     def draw(*_: Any) -> None:
         area.update(HTML(_html(stages)))
 
-    with _repeated(NOTEBOOK_SECONDS, draw):
-        yield stages
-    draw()
+    try:
+        with _repeated(NOTEBOOK_SECONDS, draw):
+            yield stages
+    finally:  # a label without stages would look like work that goes on
+        area.update(HTML(_html(stages) if stages.current.total else ""))
 
 
 def _html(stages: Display) -> str:

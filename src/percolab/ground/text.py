@@ -11,6 +11,7 @@ from html import escape
 _OBEYED = frozenset(("Cc", "Cf", "Co", "Cs", "Zl", "Zp"))
 
 LONGEST = 1000  #: Characters of one line; an exception may quote a whole file.
+LONG_LIST = 6  #: Values of the longest list that is shown whole.
 
 
 def printable(text: str) -> str:
@@ -41,18 +42,26 @@ def paragraphs(text: str | None) -> list[str]:
 # How notebooks show an object: as a small table, in the notebook's own style.
 
 
+def plain(value: object) -> str:
+    """Return a value as words and numbers; of a long list, its beginning and its end."""
+    if isinstance(value, Mapping):
+        return ", ".join(f"{key} {plain(item)}" for key, item in value.items() if item is not None)
+    if isinstance(value, list | tuple):
+        cells = [plain(item) for item in value]
+        return ", ".join(cells if len(cells) <= LONG_LIST else [*cells[:3], "…", cells[-1]])
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return f"{value:,}" if isinstance(value, int) else str(value)
+
+
 def table(title: str, lines: Mapping[str, object]) -> str:
-    """Return a table of names and values under a title, as HTML. All text is escaped; whole numbers get commas."""
+    """Return a table of names and plain values under a title, as HTML. All text is escaped."""
     rows = "".join(
         f'<tr><th scope="row" style="text-align: left">{escape(name)}</th>'
-        f'<td style="text-align: left">{escape(_text(value))}</td></tr>'
+        f'<td style="text-align: left">{escape(plain(value))}</td></tr>'
         for name, value in lines.items()
     )
     return f'<table><caption style="text-align: left">{escape(title)}</caption><tbody>{rows}</tbody></table>'
-
-
-def _text(value: object) -> str:
-    return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
 
 
 def counted(number: int, noun: str) -> str:

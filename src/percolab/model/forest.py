@@ -104,16 +104,9 @@ class Forest:
 
     def _repr_html_(self) -> str:
         size = self.cluster_size
-        return text.table(
-            "Forest",
-            {
-                "points": self.n_points,
-                "clusters": self.n_clusters,
-                "largest cluster": int(size.max(initial=0)),
-                "singletons": int(np.count_nonzero(size == 1)),
-                "latents": self.n_latents,
-            },
-        )
+        sizes = {"largest cluster": int(size.max(initial=0)), "singletons": int(np.count_nonzero(size == 1))}
+        counts = {"points": self.n_points, "clusters": self.n_clusters, **sizes, "latents": self.n_latents}
+        return text.table("Forest", counts)
 
     def equals(self, other: Forest) -> bool:
         """Whether both forests have the same columns."""

@@ -58,6 +58,9 @@ class Seeds:
             known = secrets.randbits(DRAWN_SEED_BITS) if seed is None else check_seed(f"seeds.{name}", seed)
             validation.fill(self, **{name: known})
 
+    def _lines(self) -> dict[str, object]:
+        return {name: str(seed) for name, seed in self.to_dict().items()}  # as text, so without commas
+
     def to_dict(self) -> dict[str, int]:
         """Return the seeds by name."""
         return asdict(self)
@@ -173,14 +176,18 @@ class Written:
         return [make(part) for part in parts]
 
     def _repr_html_(self) -> str:
+        return text.table(type(self).__name__, self._lines())
+
+    def _lines(self) -> dict[str, object]:
+        """Return the fields that are set, one per line, and recipes among them by their own fields."""
         lines: dict[str, object] = {}
         for field in fields(self):  # type: ignore[arg-type]
             value = getattr(self, field.name)
             if isinstance(value, tuple) and not all(isinstance(part, Real) for part in value):
-                lines |= {f"{field.name[:-1]} {k}": repr(part) for k, part in enumerate(value)}
-            elif value is not None:
+                lines |= {f"{field.name[:-1]} {k}": part for k, part in enumerate(value)}
+            elif value not in (None, ()):
                 lines[field.name] = str(value) if field.name == "seed" else value
-        return text.table(type(self).__name__, lines)
+        return {name: value._lines() if isinstance(value, Written | Seeds) else value for name, value in lines.items()}
 
     def to_json(self) -> str:
         """Return the fields as one line of JSON."""

@@ -36,7 +36,7 @@ SAMPLE_SEED = 0  #: Seed of the choice of these samples.
 
 def card(
     dataset: AnyDataset,
-    path: str | os.PathLike[str],
+    path: str | os.PathLike[str] = "",
     *,
     name: str = "",
     factor: int | None = None,
@@ -45,9 +45,13 @@ def card(
 ) -> None:
     """Write the card of a dataset, of a superposed world, or of one factor of it; with a link to its `explorer`.
 
+    `path` is the HTML file to write.
+
     From the X of a dataset only the rows of one cluster are read, from the X of a world some thousand rows; the X of a
     factor is made again.
     """
+    if not path:
+        raise ValueError("path must name the file to write, such as 'card.html', got none")
     files.check_output(path, overwrite=overwrite)
     if isinstance(dataset, Superposed) and factor is None:
         data: AnyDataset = dataset
@@ -92,7 +96,7 @@ def _settings(recipe: Recipe | Superposition) -> dict[str, Any]:
     """Return a recipe as names and readable values."""
     values = recipe.to_dict()
     if isinstance(recipe, Superposition):
-        factors = {f"factor {k}": repr(factor) for k, factor in enumerate(recipe.factors)}
+        factors = {f"factor {k}": factor for k, factor in enumerate(values["factors"])}
         return {name: value for name, value in values.items() if name not in ("kind", "factors")} | factors
     written = {"target": str(recipe.target), "edits": [str(edit) for edit in recipe.edits]}
     return {name: written.get(name, value) for name, value in values.items()}
@@ -197,17 +201,10 @@ def _largest(dataset: Dataset) -> str:
     rows = []
     for c in range(min(LISTED_CLUSTERS, forest.n_clusters)):
         lo, hi = (int(edge) for edge in forest.cluster_start[c : c + 2])
+        place = f"{c}", f"{forest.cluster_id[c]:,}", f"{hi - lo:,}", f"{lo:,} to {hi - 1:,}"
         expected = f" ({theory.mean_depth(hi - lo):.1f} expected)" if is_tree[c] else ""
-        rows.append(
-            (
-                f"{c}",
-                f"{forest.cluster_id[c]:,}",
-                f"{hi - lo:,}",
-                f"{lo:,} to {hi - 1:,}",
-                f"{forest.point_depth[lo:hi].mean():.1f}{expected}",
-                f"{y[lo:hi].mean():.2f} ± {y[lo:hi].std():.2f}" if y.dtype.kind == "f" else "labels",
-            )
-        )
+        target = f"{y[lo:hi].mean():.2f} ± {y[lo:hi].std():.2f}" if y.dtype.kind == "f" else "labels"
+        rows.append((*place, f"{forest.point_depth[lo:hi].mean():.1f}{expected}", target))
     head = ("cluster", "birth", "points", "rows", "mean depth", "y, mean and spread")
     return pages.table(rows, head, numbers=range(len(head)))
 

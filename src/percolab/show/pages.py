@@ -1,7 +1,7 @@
 """Self-contained HTML pages: text, tables and figures in one file that opens offline.
 
 Pages follow the reader's choice of light or dark. Figures are drawn once, dark on white; on a dark page the browser
-inverts their greys and keeps their colours. Wide tables take the width of the window; wider content scrolls in its own
+inverts their greys and keeps their colours. Wide tables wrap their numbers, small; wider content scrolls in its own
 box, with a shade where there is more, or its parts stack. On paper nothing scrolls, and folded parts are shown, except
 for tables of many pages.
 """
@@ -17,12 +17,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
+from percolab.ground.text import plain
 from percolab.show import style
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-LONG_LIST = 6
 WIDEST = 7  #: Columns of numbers that fit side by side on a sheet of paper.
 DPI = 180
 #: Pixels of an image per pixel of the page, so that it is also sharp on a phone: an inch is 120 pixels on the page.
@@ -144,7 +144,7 @@ def wide_table(rows: Sequence[Sequence[str]], head: Sequence[str], *, names: int
 
 def settings(values: Mapping[str, Any]) -> str:
     """Return plain values as a table of names and text; None is left out."""
-    return table((name, _plain(value)) for name, value in values.items() if value is not None)
+    return table((name, plain(value)) for name, value in values.items() if value is not None)
 
 
 def provenance(made: Mapping[str, Any]) -> list[str]:
@@ -164,25 +164,15 @@ def from_json(recipe: str, kind: str) -> list[str]:
     ]
 
 
-def _plain(value: Any) -> str:
-    """Return a value as text; of a long list, its beginning and its end."""
-    if isinstance(value, Mapping):
-        return ", ".join(f"{key} {_plain(item)}" for key, item in value.items() if item is not None)
-    if isinstance(value, list | tuple):
-        cells = [_plain(item) for item in value]
-        return ", ".join(cells if len(cells) <= LONG_LIST else [*cells[:3], "…", cells[-1]])
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    return f"{value:,}" if isinstance(value, int) else str(value)
-
-
 def _row(tag: str, row: Sequence[str], numbers: Collection[int], verdict: str = "", names: Sequence[str] = ()) -> str:
     """Return a row of a table; the verdict is the style of its last cell, and names label the cells."""
     kinds = ["number" if j in numbers else "" for j in range(len(row))]
     kinds[-1] = verdict or kinds[-1]
+    # An estimate may break before its interval in brackets, and on a screen only there.
+    texts = [escape(cell).replace(" (", " <wbr>(") if j in numbers else escape(cell) for j, cell in enumerate(row)]
     cells = (
-        f"<{tag}{_attribute('class', kind)}{_attribute('data-label', name)}>{escape(cell)}</{tag}>"
-        for cell, kind, name in itertools.zip_longest(row, kinds, names, fillvalue="")
+        f"<{tag}{_attribute('class', kind)}{_attribute('data-label', name)}>{cell}</{tag}>"
+        for cell, kind, name in itertools.zip_longest(texts, kinds, names, fillvalue="")
     )
     return f"<tr>{''.join(cells)}</tr>"
 

@@ -76,8 +76,8 @@ def generate_store(
     location
         A path, or a URL that fsspec knows; with Ray on several machines, a location that all of them reach.
     shards
-        Number of shards. They are cut at multiples of `schema.CELL` rows, so there may be fewer. None, which is only
-        for documents, makes them one after another in this process, on all cores.
+        Number of shards. They are cut at multiples of `schema.CELL` rows, so there may be fewer. None: 1 for a dataset;
+        documents are made one after another in this process, on all cores.
     runner
         ``"local"``: processes on this machine. ``"ray"``: tasks on a Ray cluster.
     workers
@@ -95,7 +95,8 @@ def generate_store(
         raise ValueError(f"recipe must be that of one dataset to be made in shards, got {recipe!r}")
     if isinstance(recipe, Recipe):
         recipe.require_plain("to make a dataset in shards")
-    if isinstance(recipe, Recipe) or shards is not None:
+        shards = 1 if shards is None else shards
+    if shards is not None:
         check_integer("shards", shards, 1)
     runners.check(runner)
     if address is not None and runner != "ray":

@@ -27,6 +27,7 @@ class Row:
     names: dict[str, Any] = field(default_factory=dict)
     band: bool = False  #: whether the interval is the range of single draws of a null
     by_draw: tuple[float, ...] = ()  #: the number in each draw of the data, where there are several
+    per: str = ""  #: what has as many networks each, if the interval pairs them over several, such as lexicons
 
     def __getitem__(self, name: str) -> Any:
         return self.names[name]
@@ -37,7 +38,12 @@ class Row:
         if len(self.by_draw) >= ENOUGH:
             return f"{len(self.by_draw)} draws of the data"
         of = "this dataset" if len(self.by_draw) < 2 else f"these {len(self.by_draw)} datasets"
-        return f"{counted(self.estimate.seeds, 'network')}, {counted(self.estimate.units, 'unit')} of {of}"
+        return f"{self.networks}, {counted(self.estimate.units, 'unit')} of {of}"
+
+    @property
+    def networks(self) -> str:
+        """How many networks the estimate is from, as text."""
+        return counted(self.estimate.seeds, "network") + (f" per {self.per}" if self.per else "")
 
     def to_dict(self) -> dict[str, Any]:
         """Return the row as plain values."""
@@ -104,14 +110,9 @@ class Line:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the line as plain values."""
-        return {
-            "what": self.what,
-            "estimate": self.row.to_dict(),
-            "control": None if self.control is None else self.control.to_dict(),
-            "note": self.note,
-            "verdict": self.verdict,
-            "answer": self.answer,
-        }
+        control = None if self.control is None else self.control.to_dict()
+        numbers = {"what": self.what, "estimate": self.row.to_dict(), "control": control}
+        return {**numbers, "note": self.note, "verdict": self.verdict, "answer": self.answer}
 
 
 def combined(by_draw: Sequence[Iterable[Row]]) -> list[Row]:
@@ -152,4 +153,4 @@ def _combined(rows: list[Row]) -> Row:
         names["at"] = float(np.mean([row["at"] for row in rows]))
     if "bin" in names:
         names["bin"] = f"{names['bin']} in the first draw"
-    return Row(estimate, names, first.band, tuple(values))
+    return replace(first, estimate=estimate, names=names, by_draw=tuple(values))

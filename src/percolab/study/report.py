@@ -114,23 +114,24 @@ def _finding(lines: Sequence[Line]) -> tuple[str, str]:
 def _table(lines: Sequence[Line]) -> Iterable[str]:
     if not lines:
         return
-    rows = [(line.what, line.row.estimate.text(), line.beside, behind(line.row), line.answer) for line in lines]
+    rows = [(line.what, line.row.estimate.text(), line.beside, _over(line.row), line.answer) for line in lines]
     head = ("measured", "estimate and 95% interval", "control or test", "over", "verdict")
     yield pages.table(rows, head, [LOOKS.get(line.verdict, "mixed") for line in lines], stack=True)
     draws = max(len(line.row.by_draw) for line in lines)
+    seeds = min((line.row for line in lines), key=lambda row: row.estimate.seeds or ENOUGH)
+    few = [f"as few as {seeds.networks}"] if 0 < seeds.estimate.seeds < ENOUGH else []
+    few += [f"only {counted(max(1, draws), 'draw')} of the data"] if draws < ENOUGH else []
+    if few:
+        yield pages.paragraph(f"These numbers are from {' and '.join(few)}.", quiet=True)
     of = "this dataset" if draws < 2 else f"these {draws} datasets"
     text = OF_DRAWS.format(draws=draws) if draws >= ENOUGH else OF_THIS.format(of=of)
     yield pages.definitions(f"{text} {_by_chance(lines)}")
 
 
-def behind(row: Row) -> str:
-    """Return what an interval is taken over, and a warning if that is few."""
-    draws, networks = len(row.by_draw), row.estimate.seeds
-    few = [f"only {counted(networks, 'network')}"] if 0 < networks < ENOUGH else []
-    if draws >= ENOUGH:
-        values = ", ".join(f"{value:{row.estimate.form}}" for value in row.by_draw)
-        return "; ".join([f"{row.over}: {values}", *few])
-    return "; ".join([row.over, *few, f"only {counted(max(1, draws), 'draw')} of the data"])
+def _over(row: Row) -> str:
+    """Return what an interval is taken over, with the numbers of the draws."""
+    values = ", ".join(f"{value:{row.estimate.form}}" for value in row.by_draw)
+    return f"{row.over}: {values}" if len(row.by_draw) >= ENOUGH else row.over
 
 
 def _by_chance(lines: Sequence[Line]) -> str:
@@ -143,7 +144,8 @@ def _by_chance(lines: Sequence[Line]) -> str:
 def _lead(results: Mapping[str, Any], scores: Mapping[str, Any]) -> str:
     """Return what was trained, on which data, and how long it took."""
     chosen = results["settings"]
-    lead = f"{counted(scores.get('networks', 0), 'network')} on {' and '.join(chosen['data'])} data"
+    each = f" ({scores['each']})" if "each" in scores else ""
+    lead = f"{counted(scores.get('networks', 0), 'network')}{each} on {' and '.join(chosen['data'])} data"
     known = [score["r2"] for score in scores.get("test", ()) if score.get("r2") == score.get("r2")]
     if known:
         r2 = f"{min(known):.3f}" if min(known) == max(known) else f"{min(known):.3f} to {max(known):.3f}"

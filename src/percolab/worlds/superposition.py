@@ -154,7 +154,8 @@ def _as_factors(factors: object) -> tuple[Recipe, ...]:
         raise ValueError("factors must have at least one recipe, got none")
     for recipe in recipes:
         if not isinstance(recipe, Recipe):
-            raise ValueError(f"factors must be recipes of one dataset each, got {shown(recipe)}")
+            hint = ": name them one by one, or all in one list" if isinstance(recipe, list | tuple) else ""
+            raise ValueError(f"factors must be recipes of one dataset each, got {shown(recipe)}{hint}")
     return recipes
 
 

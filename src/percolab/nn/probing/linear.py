@@ -27,6 +27,7 @@ from percolab.worlds.superposed import AnyDataset, Truth, truth
 TRAIN_SHARE = 0.7  #: Share of lines for training if no split is given, as in the paper.
 TUNING_SHARE = 0.2  #: Share of training lines that choose the penalty if there are no validation rows.
 PROBE_TARGETS = ("z", "sum", "membership")
+CONTROLS = {"fresh": "with fresh values", "permuted": "with permuted targets"}  #: What takes the targets' place.
 Parts = Split | tuple[ArrayLike, ArrayLike]
 
 
@@ -65,24 +66,22 @@ class LinearProbe:
 
     def __repr__(self) -> str:
         control = "fresh" if "fresh" in self.draws else "permuted"
-        scored = f"{self.measure} {self.table['score'].mean():.3f}"
-        return f"LinearProbe({self._what()}: {scored}, {control} {self.table[control].mean():.3f})"
+        scored = f"{self.measure} {self.table['score'].mean():.3f} on held-out rows"
+        return f"LinearProbe({self._what()}: {scored}, {CONTROLS[control]} {self.table[control].mean():.3f})"
 
     def _what(self) -> str:
-        return self.kind if len(self.table) == 1 else f"{self.kind}, {len(self.table):,} targets"
+        what, each = ("your target", "column") if self.kind == "own" else (self.kind, "latent")
+        return what if len(self.table) == 1 else f"{what}, {text.counted(len(self.table), each)}"
 
     def _repr_html_(self) -> str:
         measure = self.measure.replace("R2", "R²")
         lines: dict[str, object] = {f"{measure} on held-out rows": f"{self.table['score'].mean():.3f}"}
-        meanings = {"fresh": "with fresh values", "permuted": "with permuted targets"}
-        for name in [name for name in meanings if name in self.draws]:
+        for name in [name for name in CONTROLS if name in self.draws]:
             low, high = self.table[f"{name}_low"].mean(), self.table[f"{name}_high"].mean()
-            lines[f"{measure} {meanings[name]}"] = f"{self.table[name].mean():.3f} ({low:.3f} to {high:.3f})"
-        lines |= {"targets": len(self.table), "training rows": int(self.table["n_train"].max())}
-        lines |= {
-            "held-out rows": int(self.table["n_test"].max()),
-            "penalty": " to ".join(f"{alpha:g}" for alpha in sorted({self.alpha.min(), self.alpha.max()})),
-        }
+            lines[f"{measure} {CONTROLS[name]}"] = f"{self.table[name].mean():.3f} ({low:.3f} to {high:.3f})"
+        sizes = {"training rows": int(self.table["n_train"].max()), "held-out rows": int(self.table["n_test"].max())}
+        penalty = " to ".join(f"{alpha:g}" for alpha in sorted({self.alpha.min(), self.alpha.max()}))
+        lines |= {"targets": len(self.table), **sizes, "penalty": penalty}
         return text.table(f"Linear probe: {self._what()}", lines)
 
 
