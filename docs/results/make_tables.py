@@ -443,6 +443,7 @@ SMALL_TASKS = (
     "paper-one-cluster",
     "paper-one-cluster-tenth",
     "paper-multi-cluster",
+    "paper-multi-cluster-tenth",
 )
 READERS = {
     "beliefs": "beliefs, R²",
