@@ -420,14 +420,14 @@ def endpoint_of(task: str, endpoint: str, method: str) -> dict[str, Any] | None:
 
 def dictionaries(task: str, others: Sequence[str] = ()) -> str:
     """Return what each confirmatory method and others find in a task, with the endpoints."""
-    roles = {name: role for name, role in LEXICONS.items() if level_of(task, role, "topk", "f1")}
     rows = []
     for method in (*CONFIRMATORY, *others):
-        found = [level_of(task, role, method, "f1") for role in roles.values()]
-        tested = [endpoint_of(task, endpoint, method) for endpoint in ("method", "question")]
-        tested = [one if one and len(one["by_draw"]) > 2 else None for one in tested]
-        rows.append([f"`{method}`", *(interval(one) for one in (*found, *tested))])
-    return table(["recovery", *roles, "minus k-means", "own - other"], rows)
+        own, raw = (level_of(task, role, method, "f1") for role in ("trained", "raw"))
+        tested = (endpoint_of(task, endpoint, method) for endpoint in ("method", "question"))
+        rows.append([f"`{method}`", *(interval(one) for one in (own, *tested, raw))])
+    kept = [i for i in range(5) if any(row[i] for row in rows)]
+    head = ["recovery", "own lexicon", "minus k-means", "own - other", "raw input"]
+    return table([head[i] for i in kept], [[row[i] for i in kept] for row in rows])
 
 
 CONFIRMATORY = ("topk", "batchtopk", "matryoshka", "kmeans")
