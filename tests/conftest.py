@@ -4,6 +4,7 @@ import fcntl
 import gc
 import hashlib
 import os
+import signal
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,10 @@ SOURCES = (path.read_bytes() for path in sorted((ROOT / "src" / "percolab").rglo
 STATE = hashlib.sha256(b"".join(text for text in SOURCES if b"numba" in text or b"@kernel" in text)).hexdigest()[:16]
 CACHE = ROOT / ".pytest_cache" / "numba" / STATE
 os.environ["NUMBA_CACHE_DIR"] = str(CACHE)
+if (
+    signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+):  # as in a shell's background jobs; what tests start would inherit it
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 gc.set_threshold(100_000, 50, 100)  # what is imported stays: looking through it again and again takes seconds
 
 

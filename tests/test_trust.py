@@ -614,7 +614,6 @@ def test_10_worlds_whose_factors_say_nothing(tmp_path):
 
 AT_IMPORT = """
 import os, signal, sys
-signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it
 class Finder:
     def find_spec(self, name, *_):
         if name == os.environ["INTERRUPTED_AT"]:

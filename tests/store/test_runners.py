@@ -45,6 +45,23 @@ def test_an_error_in_a_worker_is_raised_here():
         list(runners.run(fail, [1], "local", 1))
 
 
+def cores(_):
+    return os.sched_getaffinity(0)
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="one core")
+def test_processes_divide_the_cores_where_that_is_asked():
+    mine = os.sched_getaffinity(0)
+    assert list(runners.run(cores, [1], "local", 1, apart=True)) == [mine]
+    kept = [
+        runners._least_used([frozenset({0}), frozenset({1})], crew) for crew in ([], [types.SimpleNamespace(cores={0})])
+    ]
+    assert kept == [{0}, {1}]
+    assert all(len(share) == len(mine) // 2 for share in runners.run(cores, [1], "local", 2, apart=True))
+    assert list(runners.run(cores, [1], "local", 2)) == [mine]
+    assert os.sched_getaffinity(0) == mine
+
+
 def test_tasks_are_asked_for_as_workers_become_free(tmp_path):
     asked = []
 

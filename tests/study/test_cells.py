@@ -11,7 +11,7 @@ import pytest
 from percolab.ground import memory
 from percolab.ground.files import write_json
 from percolab.study import cells as module
-from percolab.study.cells import Cell, Cells, Here, InProcess, OnRay, connected
+from percolab.study.cells import Cell, Cells, Here, InOthers, InProcess, connected
 
 
 @dataclass(frozen=True, eq=False)
@@ -176,6 +176,26 @@ def test_hundreds_of_small_cells(kept):
     assert replace(kept, _known={}).missing(many) == []
 
 
+def test_other_processes_give_the_same_results(kept, tmp_path):
+    planned = [cell("deep", lasting=False), cell("bad", fail)]
+    planned += [cell(f"after-{k}", partial(make, size=k + 1), planned[:1]) for k in range(3)]
+    kept.compute(planned[2:])
+    with connected(None, 2) as runner:
+        others = replace(kept, directory=tmp_path / "others", runner=runner, keep_failures=True, _known={})
+        assert [left.name for left in others.compute(planned)] == ["bad"]
+    assert others.made(planned[1]).failed == "ValueError: no such thing"
+    for each in planned[2:]:
+        assert others.read(each).values.tolist() == kept.read(each).values.tolist()
+
+
+@pytest.mark.parametrize(
+    ("address", "workers", "said"), [(None, 0, "at least 1, got 0"), ("auto", 2, "left out with ray")]
+)
+def test_numbers_of_workers_that_cannot_be(address, workers, said):
+    with pytest.raises(ValueError, match=f"^workers must be {said}"), connected(address, workers):
+        pass
+
+
 @pytest.mark.ray
 def test_a_bad_address_is_one_line():
     with (
@@ -187,6 +207,6 @@ def test_a_bad_address_is_one_line():
 
 def test_gpus_are_asked_for_where_there_are_any():
     task = (cell(gpus=0.5), Here("auto"), ())
-    assert OnRay(has_gpus=True)._gpus(task) == 0.5
-    assert OnRay(has_gpus=False)._gpus(task) == 0
-    assert OnRay(has_gpus=True)._gpus((cell(), Here("cpu"), ())) == 0
+    assert InOthers("ray", has_gpus=True)._gpus(task) == 0.5
+    assert InOthers("ray")._gpus(task) == 0
+    assert InOthers("ray", has_gpus=True)._gpus((cell(), Here("cpu"), ())) == 0

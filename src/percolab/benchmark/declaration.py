@@ -369,6 +369,7 @@ def benchmark(
     time_limit: float | None = None,
     device: Device = "auto",
     ray: str | None = None,
+    workers: int = 1,
     overwrite: bool = False,
     progress: bool | Progress = False,
 ) -> dict[str, dict[str, Any]]:
@@ -404,7 +405,7 @@ def benchmark(
         A store of points in place of the task's data.
     time_limit
         Seconds after which no further cell starts.
-    device, ray, overwrite, progress
+    device, ray, workers, overwrite, progress
         As for `percolab.study.experiment.Experiment.run`.
     """
     chosen = [wanted if isinstance(wanted, Task) else task(wanted, scale) for wanted in tasks]
@@ -418,7 +419,8 @@ def benchmark(
     results = {}
     for wanted, s in zip(chosen, each, strict=True):
         place = Path(output) / wanted.name
-        how: dict[str, Any] = {"device": device, "ray": ray, "overwrite": overwrite, "progress": progress}
+        how: dict[str, Any] = {"device": device, "ray": ray, "workers": workers}
+        how |= {"overwrite": overwrite, "progress": progress}
         how |= {"time_limit": limit, "again": lambda name: name.rpartition("/")[2] in slugs}
         results[wanted.name] = EXPERIMENT.run(s, place, **how)
         study = Study(EXPERIMENT, s, place, Cells(place / CELLS))

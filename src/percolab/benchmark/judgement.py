@@ -141,7 +141,7 @@ class _Side:
     counted: NDArray[np.bool_]  #: (C,) whether the concept is summarised
     upper: Ints
     members: dict[str, fairness.Members]
-    reading: fairness.Reading | None
+    readings: Floats | None  #: (n, C) linear readings of the scored rows
     true: Floats  #: (C, d) true directions, NaN at top concepts
     probe: Floats  #: (C,) AUC of a linear reading that is fitted on validation rows, as sparse probes are
 
@@ -168,18 +168,19 @@ class _Bench:
         known = find_truth(labels["scored"], least, SUMMARY_RATIO)
         concepts = known.concepts
         members = {name: fairness.Members.of(part, concepts.latent) for name, part in labels.items()}
-        probe, reading = np.full(len(concepts), np.nan), None
+        probe, readings = np.full(len(concepts), np.nan), None
         true = np.full((len(concepts), 1), np.nan)
         if self.parts:
             scored = as_array(self.parts["scored"])
             true = concept_directions(known, scored)
             if scored.shape[1] <= WIDEST:
-                reading, same = (
-                    fairness.Reading.fit(as_array(self.parts[name]), members[name]) for name in ("fit", "validation")
+                readings, same = (
+                    scored @ fairness.discriminants(as_array(self.parts[name]), members[name])
+                    for name in ("fit", "validation")
                 )
-                probe = same.auc(scored, members["scored"])
+                probe = fairness.reading_auc(same, members["scored"])
         self.sides[view.factor] = _Side(
-            labels, concepts.latent, concepts.summarised, concepts.upper, members, reading, true, probe
+            labels, concepts.latent, concepts.summarised, concepts.upper, members, readings, true, probe
         )
 
     def fitted(self, entry: Entry, views: list[View]) -> Iterator[tuple[str, Entry, Any]]:
@@ -250,11 +251,9 @@ class _Bench:
         ever = zero.fired + fairness.Counts.of(codes["validation"], 0.0, side.members["validation"]).fired
         columns |= {"f1_zero": zero.f1.max(1)}
         fit, test = ((codes[name], side.members[name]) for name in ("validation", "scored"))
-        columns |= {f"probe_{k}": fairness.sparse_probes(fit, test, k) for k in (1, 5)}
-        if side.reading is not None:
-            edges = side.reading.edges(
-                as_array(self.parts["scored"]), side.members["scored"], side.upper, columns["recall"]
-            )
+        columns["probe_1"], columns["probe_5"] = fairness.sparse_probes(fit, test, (1, 5))
+        if side.readings is not None:
+            edges = fairness.reading_edges(side.readings, side.members["scored"], side.upper, columns["recall"])
             measured = columns.get("absorption_edge", np.full(edges.size, np.nan))
             columns["absorption_linear"] = np.where(np.isfinite(measured), edges, np.nan)  # a control: the same edges
             columns["absorption_over_linear"] = measured - edges

@@ -104,6 +104,7 @@ def reproduce(
     overwrite: options.OverwriteRun = False,
     device: options.Device = "auto",
     ray: options.Ray = None,
+    workers: options.Processes = 1,
     quiet: options.Quiet = False,
 ) -> None:
     """Run an experiment of the paper: dataset, baselines, networks, probes, controls, figures, report.
@@ -124,7 +125,7 @@ def reproduce(
     check_number("fit_from", fit_from, 0)
     given = {"data": name, "epochs": epochs, "seeds": seeds, "fit_from": fit_from, "draws": draws}
     directory = output or Path(f"{name}-{scale}")
-    _run("paper", scale, directory, given, device=device, overwrite=overwrite, ray=ray, quiet=quiet)
+    _run("paper", scale, directory, given, device=device, overwrite=overwrite, ray=ray, workers=workers, quiet=quiet)
 
 
 @command
@@ -150,6 +151,7 @@ def represent(
     overwrite: options.OverwriteRun = False,
     device: options.Device = "auto",
     ray: options.Ray = None,
+    workers: options.Processes = 1,
     quiet: options.Quiet = False,
 ) -> None:
     """Ask what networks represent, against a control: training, measures, intervals, figures, report.
@@ -177,7 +179,7 @@ def represent(
     check_choice("name", FORMERLY.get(name, name), REPRESENT)
     given: dict[str, Any] = {"data": data, "seeds": seeds, "epochs": epochs, "draws": draws, "network": network}
     given |= {"layers": layers and layers.split(","), "readers": _listed(readers), "activations": activations}
-    _run(name, scale, output, given, device=device, overwrite=overwrite, ray=ray, quiet=quiet)
+    _run(name, scale, output, given, device=device, overwrite=overwrite, ray=ray, workers=workers, quiet=quiet)
 
 
 @command
@@ -191,6 +193,7 @@ def scaling(
     overwrite: options.OverwriteRun = False,
     device: options.Device = "auto",
     ray: options.Ray = None,
+    workers: options.Processes = 1,
     quiet: options.Quiet = False,
 ) -> None:
     """Measure how the test error falls with training rows and with width: one cluster and many, 1NN and network.
@@ -205,7 +208,7 @@ def scaling(
     percolab scaling --scale small
     """
     given = {"data": None if data is None else data.split(","), "seeds": seeds, "draws": draws, "network": network}
-    _run("scaling", scale, output, given, device=device, overwrite=overwrite, ray=ray, quiet=quiet)
+    _run("scaling", scale, output, given, device=device, overwrite=overwrite, ray=ray, workers=workers, quiet=quiet)
 
 
 @command

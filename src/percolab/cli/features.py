@@ -222,6 +222,7 @@ def benchmark(
     overwrite: options.OverwriteRun = False,
     device: options.Device = "auto",
     ray: options.Ray = None,
+    workers: options.Processes = 1,
     quiet: options.Quiet = False,
 ) -> None:
     """Compare methods: how well their features match concepts in trained networks, and what the controls give.
@@ -255,6 +256,7 @@ def benchmark(
         directory, run, quiet=quiet, tasks=_split(tasks) or TASKS, scale=scale, methods=method or (),
         only=_split(only), again=_split(again) or (), seeds=seeds, draws=draws, network=network, layer=layer,
         activations=activations, data=data, time_limit=time_limit, overwrite=overwrite, device=device, ray=ray,
+        workers=workers,
     )  # fmt: skip
     if not quiet and only is None and not has_sae_lens():
         print("left out, since SAELens is not installed: sparse autoencoders (pip install 'percolab[sae]')")

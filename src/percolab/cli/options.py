@@ -131,6 +131,7 @@ Workers = Annotated[int | None, number_option("Number of shards made at a time. 
 Address = Annotated[str | None, word_option("HOST:PORT", "Address of the Ray cluster. Default: one on this machine.")]
 Device = Annotated[str, word_option("NAME", "auto, cpu, cuda or cuda:N.", ("auto", "cpu", "cuda"))]
 Ray = Annotated[str | None, word_option("ADDRESS", "Compute on a Ray cluster: HOST:PORT, ray://HOST:PORT or auto.")]
+Processes = Annotated[int, number_option("Cells computed at a time, in processes of this machine.")]
 Draws = Annotated[int, number_option("Draws of the data; from 3 on, intervals are over draws.")]
 Network = Annotated[str | None, word_option("MODULE:FUNCTION", "Your networks: make(data, seed) returns one.")]
 Trained = Annotated[str | None, word_option("MODULE:FUNCTION", "Your network: make(data, seed) returns it, trained.")]

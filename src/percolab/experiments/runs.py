@@ -64,8 +64,8 @@ def reproduce(
     scale
         ``"paper"`` or ``"small"``.
     given
-        `epochs`, `seeds`, `fit_from` and `draws` as for `experiment`; `device`, `overwrite`, `ray` and `progress` as
-        for `percolab.study.experiment.Experiment.run`.
+        `epochs`, `seeds`, `fit_from` and `draws` as for `experiment`; `device`, `overwrite`, `ray`, `workers` and
+        `progress` as for `percolab.study.experiment.Experiment.run`.
     """
     return _run(chosen, output, given, experiment, chosen, scale)
 
@@ -85,7 +85,8 @@ def represent(
         ``"paper"``, or ``"small"``: minutes on a laptop.
     given
         `data`, `seeds`, `epochs`, `draws` and the experiment's own options, as for
-        `percolab.study.experiment.Experiment.settings`; `device`, `overwrite`, `ray` and `progress` as for `run`.
+        `percolab.study.experiment.Experiment.settings`; `device`, `overwrite`, `ray`, `workers` and `progress` as for
+        `run`.
     """
     name = chosen if isinstance(chosen, str) else chosen.experiment
     check_choice("experiment", FORMERLY.get(name, name), REPRESENT)
@@ -118,7 +119,7 @@ def scaling(
     return _run(chosen, output, {"data": data, **given}, find("scaling").settings, scale)
 
 
-HOW = ("device", "overwrite", "ray", "progress")
+HOW = ("device", "overwrite", "ray", "workers", "progress")
 
 
 def _run(chosen: Any, output: Any, given: dict[str, Any], settings: Callable[..., Any], *names: Any) -> dict[str, Any]:

@@ -214,7 +214,8 @@ def auc(values: Any, inside: Ints) -> float:
     _, place = np.unique(np.append(values[fires], 0), return_inverse=True)
     within = np.bincount(place, np.append(member, m - member.sum()))
     outside = np.bincount(place, np.append(1 - member, n - m - fires.size + member.sum()))
-    return float(within @ (np.cumsum(outside) - outside / 2) / (m * (n - m)))
+    # Not a product of BLAS, whose threads would wait for each other longer than it takes.
+    return float((within * (np.cumsum(outside) - outside / 2)).sum() / (m * (n - m)))
 
 
 def feature_auc(codes: scipy.sparse.csr_array, members: Members, feature: Ints) -> Floats:
@@ -318,63 +319,62 @@ def _discriminant(centred: Floats, difference: Floats) -> Floats:
     return np.asarray(np.linalg.solve(covariance, difference), np.float64)
 
 
-@dataclass(frozen=True, eq=False)
-class Reading:
-    """Linear discriminants: of each concept, the inverse covariance times its mean less the mean of all rows."""
+def discriminants(values: NDArray[Any], members: Members) -> Floats:
+    """Return (d, C) linear discriminants: of each concept, the inverse covariance times its mean less the mean of all.
 
-    weights: Floats  #: (d, C)
+    A concept's linear reading of a row is the row's product with its discriminant.
+    """
+    mean = values.mean(0, dtype=np.float64)
+    step = -(-len(values) // MOST_FITTED)
+    return _discriminant(np.asarray(values[::step], np.float64) - mean, (members.means(values) - mean).T)
 
-    @classmethod
-    def fit(cls, values: NDArray[Any], members: Members) -> Reading:
-        """Return the discriminants of concepts over these rows."""
-        mean = values.mean(0, dtype=np.float64)
-        step = -(-len(values) // MOST_FITTED)
-        return cls(_discriminant(np.asarray(values[::step], np.float64) - mean, (members.means(values) - mean).T))
 
-    def auc(self, values: NDArray[Any], members: Members) -> Floats:
-        """Return the AUC of every concept."""
-        scores = values @ self.weights
-        return np.array([auc(scores[:, c], members.rows(c)) for c in range(scores.shape[1])])
+def reading_auc(readings: Floats, members: Members) -> Floats:
+    """Return the AUC of every concept, by its (n,) column of readings."""
+    return np.array([auc(readings[:, c], members.rows(c)) for c in range(readings.shape[1])])
 
-    def edges(self, values: NDArray[Any], members: Members, upper: Ints, recall: Floats) -> Floats:
-        """Return recall outside minus inside each concept, of the reading of the concept above it.
 
-        The reading is a control for a feature: its threshold gives it the feature's recall on the concept above. NaN
-        where there is no concept above.
-        """
-        edge = np.full(upper.size, np.nan)
-        for c, u in enumerate(upper):
-            if u < 0 or not np.isfinite(recall[u]):
-                continue
-            rows = members.rows(u)
-            score = values[rows] @ self.weights[:, u]
-            kept = np.zeros(rows.size, np.bool_)
-            kept[np.argsort(-score, kind="stable")[: round(recall[u] * rows.size)]] = True
+def reading_edges(readings: Floats, members: Members, upper: Ints, recall: Floats) -> Floats:
+    """Return recall outside minus inside each concept, of the reading of the concept above it.
+
+    The reading is a control for a feature: its threshold gives it the feature's recall on the concept above. NaN where
+    there is no concept above.
+    """
+    edge = np.full(upper.size, np.nan)
+    for u in np.unique(upper[upper >= 0]):
+        if not np.isfinite(recall[u]):
+            continue
+        rows = members.rows(u)
+        kept = np.zeros(rows.size, np.bool_)
+        kept[np.argsort(-readings[rows, u], kind="stable")[: round(recall[u] * rows.size)]] = True
+        for c in np.flatnonzero(upper == u):
             below = np.isin(rows, members.rows(c))
             if below.any() and not below.all():
                 edge[c] = kept[~below].mean() - kept[below].mean()
-        return edge
+    return edge
 
 
-def sparse_probes(fit: tuple[Any, Members], test: tuple[Any, Members], count: int) -> Floats:
-    """Return the AUC of a linear discriminant of each concept, on the features whose means differ most inside it.
+def sparse_probes(fit: tuple[Any, Members], test: tuple[Any, Members], counts: Sequence[int]) -> list[Floats]:
+    """Return the AUC of linear discriminants of each concept, on the features whose means differ most inside it.
 
     Parameters
     ----------
     fit, test
         Codes and concepts of the rows that probes are fitted on, and of those they are scored on.
-    count
-        Features of a probe.
+    counts
+        Numbers of features of a probe; the areas of each number are one array.
     """
     codes, members = fit
     mean = np.asarray(codes.mean(0)).ravel()
     difference = members.means(codes) - mean
-    chosen = np.argsort(-np.abs(difference), axis=1, kind="stable")[:, :count]
+    order = np.argsort(-np.abs(difference), axis=1, kind="stable")[:, : max(counts)]
     columns, tested = codes.tocsc(), test[0].tocsc()
-    areas = np.full(len(difference), np.nan)
-    for c, features in enumerate(chosen):
-        weights = _discriminant(columns[:, features].toarray() - mean[features], difference[c, features])
-        areas[c] = auc(tested[:, features] @ weights, test[1].rows(c))
+    areas = [np.full(len(difference), np.nan) for _ in counts]
+    for c, best in enumerate(order):
+        values, rows = columns[:, best].toarray() - mean[best], tested[:, best].tocsr()
+        for area, count in zip(areas, counts, strict=True):
+            weights = _discriminant(values[:, :count], difference[c, best[:count]])
+            area[c] = auc(rows[:, :count] @ weights, test[1].rows(c))
     return areas
 
 

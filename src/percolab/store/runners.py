@@ -14,7 +14,7 @@ import socket
 import sys
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -58,6 +58,7 @@ def run(
     workers: int | None,
     *,
     gpus: Callable[[Any], float] = lambda task: 0.0,
+    apart: bool = False,
 ) -> Iterator[Any]:
     """Yield function(task) for every task, as they finish. With Ray, call it while `connected`.
 
@@ -73,10 +74,13 @@ def run(
         Number of processes, or of Ray tasks at a time; None takes one for each processor of the machine or the cluster.
     gpus
         With Ray, the number of GPUs that a task needs.
+    apart
+        Whether the cores are divided among the processes, for functions that use all cores they find. Ray gives each
+        task one core.
     """
     if runner == "ray":
         return _run_on_ray(function, tasks, workers, gpus)
-    return _run_in_processes(function, tasks, parallel.thread_count(workers))
+    return _run_in_processes(function, tasks, parallel.thread_count(workers), apart=apart)
 
 
 # ---------------------------------------------------------------------- processes
@@ -98,15 +102,16 @@ class _Outcome:
 class _Worker:
     """A process that does one task after another, the connection to it, and its current task."""
 
-    def __init__(self, function: Function, task: _Task) -> None:
+    def __init__(self, function: Function, task: _Task, cores: frozenset[int]) -> None:
         # A forked child of a process with threads can hang, so each worker is spawned.
         context = multiprocessing.get_context("spawn")
         self.task: _Task | None = task
+        self.cores = cores
         self.is_ready = False
         self.line, theirs = context.Pipe()
         self.process = context.Process(target=_serve, args=(theirs, function), daemon=True)
         resource_tracker.ensure_running()  # else the first process would start it, and that unblocks signals
-        with _no_interrupts():  # the process inherits this
+        with _no_interrupts(), _only_on(cores):  # the process inherits both, and libraries start as many threads
             self.process.start()
         theirs.close()  # so that the connection closes when the process ends
 
@@ -135,7 +140,9 @@ class _Worker:
         self.process.join()
 
 
-def _run_in_processes(function: Function, tasks: Iterable[Any], workers: int) -> Iterator[Any]:
+def _run_in_processes(function: Function, tasks: Iterable[Any], workers: int, *, apart: bool) -> Iterator[Any]:
+    cores = sorted(os.sched_getaffinity(0))
+    shares = [frozenset(cores[i % len(cores) :: workers] if apart else cores) for i in range(workers)]
     remaining = map(_Task, tasks)
     waiting: deque[_Task] = deque()
     crew: dict[Any, _Worker] = {}
@@ -143,7 +150,7 @@ def _run_in_processes(function: Function, tasks: Iterable[Any], workers: int) ->
         while True:
             waiting.extend(islice(remaining, max(0, workers + _WAITING - len(crew) - len(waiting))))
             while waiting and len(crew) < workers:
-                worker = _Worker(function, waiting.popleft())
+                worker = _Worker(function, waiting.popleft(), _least_used(shares, crew.values()))
                 crew[worker.line] = worker
             if not crew:
                 return
@@ -167,6 +174,11 @@ def _run_in_processes(function: Function, tasks: Iterable[Any], workers: int) ->
         with _no_interrupts():
             for worker in crew.values():
                 worker.stop()
+
+
+def _least_used(shares: list[frozenset[int]], crew: Collection[_Worker]) -> frozenset[int]:
+    """Return the share of the cores that has the fewest workers."""
+    return min(shares, key=lambda share: sum(worker.cores == share for worker in crew))
 
 
 def _after_a_death(worker: _Worker) -> _Task:
@@ -233,6 +245,17 @@ def _no_interrupts() -> Iterator[None]:
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+@contextmanager
+def _only_on(cores: frozenset[int]) -> Iterator[None]:
+    """Keep this thread, and processes that it starts, on some cores."""
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, cores)
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, before)
 
 
 # ---------------------------------------------------------------------- Ray

@@ -3,7 +3,8 @@
 The result of a cell is a dataclass of arrays, mappings of arrays, plain values, and dataclasses of plain values. Its
 file is an `.npz` of these arrays, with a JSON record of everything else: plain values, the cell's inputs, the time it
 took and the device. A cell is not computed again while its file holds a result of the same inputs. Cells are computed
-in this process, or as tasks of a Ray cluster. Both give the same numbers.
+in this process, in several processes of this machine, or as tasks of a Ray cluster. All give the same numbers, up to
+rounding.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from percolab.ground import foreign_files
 from percolab.ground.files import replacing
 from percolab.ground.progress import Progress, silent
 from percolab.ground.text import one_line
+from percolab.ground.validation import check_integer
 from percolab.store import runners
 from percolab.study.directory import SCHEMA, VERSION
 
@@ -111,18 +113,20 @@ class InProcess:
 
 
 @dataclass(frozen=True)
-class OnRay:
-    """Computes cells as tasks of a cluster that this process is connected to.
+class InOthers:
+    """Computes cells in processes of this machine, or as tasks of a cluster that this process is connected to.
 
-    If a node dies, the cells that it was computing are given to other nodes.
+    If a process or node dies, the cells that it was computing are given to others. Interrupted cells begin again.
     """
 
-    has_gpus: bool
+    runner: str  #: one of `percolab.store.runners.RUNNERS`
+    workers: int | None = None  #: number of processes
+    has_gpus: bool = False  #: whether the cluster has GPUs
     at_once: int | None = None  #: no limit: all cells that need no other run together
 
     def run(self, cells: Iterable[Given], here: Here) -> Iterator[tuple[Cell[Any], Outcome]]:
         """Yield the outcome of every cell."""
-        remote = replace(here, progress=silent, scratch=None)  # a node's files are not on this machine
+        remote = replace(here, progress=silent, scratch=None)  # a node's files may not be on this machine
         waiting: dict[str, Cell[Any]] = {}
 
         def tasks() -> Iterator[Any]:
@@ -130,7 +134,7 @@ class OnRay:
                 waiting[cell.name] = cell
                 yield replace(cell, needs=()), remote, needed
 
-        for name, outcome in runners.run(_named, tasks(), "ray", None, gpus=self._gpus):
+        for name, outcome in runners.run(_named, tasks(), self.runner, self.workers, gpus=self._gpus, apart=True):
             yield waiting.pop(name), outcome
 
     def _gpus(self, task: tuple[Cell[Any], Here, Sequence[Any]]) -> float:
@@ -143,14 +147,20 @@ def _named(task: tuple[Cell[Any], Here, Sequence[Any]]) -> tuple[str, Outcome]:
 
 
 @contextmanager
-def connected(address: str | None) -> Iterator[InProcess | OnRay]:
-    """Yield the runner of cells: this process, or the Ray cluster at an address (``"auto"``: this machine's)."""
+def connected(address: str | None, workers: int = 1) -> Iterator[InProcess | InOthers]:
+    """Yield the runner of cells.
+
+    It is the Ray cluster at an address (``"auto"``: this machine's); otherwise this process, or several `workers`.
+    """
+    check_integer("workers", workers, 1)
     if address is None:
-        yield InProcess()
+        yield InProcess() if workers == 1 else InOthers("local", workers)
         return
+    if workers > 1:
+        raise ValueError(f"workers must be left out with ray, whose cluster has its own, got {workers}")
     runners.check("ray")
     with runners.connected(None, address) as ray:
-        yield OnRay(ray.cluster_resources().get("GPU", 0) > 0)
+        yield InOthers("ray", has_gpus=ray.cluster_resources().get("GPU", 0) > 0)
 
 
 # ---------------------------------------------------------------------- the cells of a directory
@@ -161,7 +171,7 @@ class Cells:
     """The cells of a directory: finished ones are read, the others are computed and kept."""
 
     directory: Path
-    runner: InProcess | OnRay = field(default_factory=InProcess)
+    runner: InProcess | InOthers = field(default_factory=InProcess)
     here: Here = field(default_factory=Here)
     #: whether a failed cell is recorded with the reason while the others go on; otherwise its exception is raised
     keep_failures: bool = False

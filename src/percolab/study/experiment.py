@@ -225,6 +225,7 @@ class Experiment(Generic[O]):
         device: Device = "auto",
         overwrite: bool = False,
         ray: str | None = None,
+        workers: int = 1,
         again: Callable[[str], bool] = lambda name: False,
         time_limit: float = float("inf"),
         progress: bool | Progress = False,
@@ -242,7 +243,9 @@ class Experiment(Generic[O]):
         overwrite
             Start again where `output` holds another study.
         ray
-            Address of a Ray cluster that computes the cells; None computes them in this process.
+            Address of a Ray cluster that computes the cells; None computes them on this machine.
+        workers
+            Number of cells computed at a time, each in a process with its share of the cores. Several share a GPU.
         again
             Called with the name of a cell: whether the cell is computed again even if it is finished.
         time_limit
@@ -253,7 +256,7 @@ class Experiment(Generic[O]):
         place = str(choose_device(device)) if ray is None else str(device)
         wanted = {name: value for name, value in settings.to_dict().items() if name != "seeds" or not self.in_parts}
         with (
-            connected(ray) as runner,
+            connected(ray, workers) as runner,
             claimed(Path(output), wanted, overwrite=overwrite) as directory,
             _one_line_for_cells_of_others(directory / CELLS),
             shown(progress) as tell,
