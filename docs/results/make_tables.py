@@ -390,11 +390,11 @@ def benchmark_endpoints(task: str) -> str:
     return f"{first}\n\n{table(['endpoint', 'method', 'draws', 'pairs dropped', 'found with 80% power'], grounds)}"
 
 
-def benchmark_tasks(endpoint: str) -> str:
-    """Return an endpoint of all tasks at the small scale, one line per task: estimates, and verdicts that decide."""
+def benchmark_tasks(endpoint: str, measure: str | None = None) -> str:
+    """Return an endpoint of all tasks at the small scale, or another measure beside it: estimates, and verdicts."""
     rows = []
     for task in SMALL_TASKS:
-        tested = [endpoint_of(f"{task}-small", endpoint, method) for method in CONFIRMATORY]
+        tested = [endpoint_of(f"{task}-small", endpoint, method, measure) for method in CONFIRMATORY]
         rows.append([f"`{task}`", *("" if one is None else f"{interval(one)}{decided(one)}" for one in tested)])
     kept = [i for i in range(1 + len(CONFIRMATORY)) if any(row[i] for row in rows)]
     return table([["task", *CONFIRMATORY][i] for i in kept], [[row[i] for i in kept] for row in rows])
@@ -402,7 +402,7 @@ def benchmark_tasks(endpoint: str) -> str:
 
 def decided(endpoint: dict[str, Any]) -> str:
     """Return the verdict of an endpoint, if there is one."""
-    return "" if endpoint["verdict"] == "undecided" else f", {endpoint['verdict']}"
+    return "" if endpoint.get("verdict", "undecided") == "undecided" else f", {endpoint['verdict']}"
 
 
 def level_of(task: str, role: str, method: str, measure: str) -> dict[str, Any] | None:
@@ -412,10 +412,11 @@ def level_of(task: str, role: str, method: str, measure: str) -> dict[str, Any] 
     return next((row for row in rows if wanted.items() <= row.items()), None)
 
 
-def endpoint_of(task: str, endpoint: str, method: str) -> dict[str, Any] | None:
-    """Return what an endpoint says of a method, where it was tested."""
-    rows = read(f"benchmark/{task}.json")["endpoints"]
-    return next((row for row in rows if (row["endpoint"], row["method"]) == (endpoint, method)), None)
+def endpoint_of(task: str, endpoint: str, method: str, measure: str | None = None) -> dict[str, Any] | None:
+    """Return what an endpoint says of a method, where it was tested; or the same difference of another measure."""
+    rows = read(f"benchmark/{task}.json")["endpoints" if measure is None else "beside"]
+    wanted = endpoint, method, measure
+    return next((row for row in rows if (row["endpoint"], row["method"], row.get("measure")) == wanted), None)
 
 
 def dictionaries(task: str, others: Sequence[str] = ()) -> str:
@@ -520,7 +521,8 @@ PAGES: dict[str, dict[str, Callable[[], str]]] = {
         for task in ("documents", "documents-small", "superposed-2-small")
         for kind, make in (("methods", benchmark_methods), ("endpoints", benchmark_endpoints))
     }
-    | {f"small tasks, {endpoint}": partial(benchmark_tasks, endpoint) for endpoint in ("method", "question")},
+    | {f"small tasks, {endpoint}": partial(benchmark_tasks, endpoint) for endpoint in ("method", "question")}
+    | {"small tasks, method at L0 32": partial(benchmark_tasks, "method", "f1 at L0 32")},
     "documents.md": {
         "documents, full, levels": partial(documents_levels, "full"),
         **{f"documents, {file}": partial(documents, file) for file in ("full", "small")},

@@ -82,6 +82,7 @@ FAULTS = {
     "a bridge of text": (lambda v: v["eval_result_metrics"]["recovery"].update(bridged="x"), r"'bridged' must be num"),
     "an effect of 5": (lambda v: v["eval_result_metrics"]["recovery"].update({"planted_0.1": 5}), "from 0 to 1, got 5"),
     "an F1 of -1": (lambda v: v["eval_result_details"][0].update(f1_chosen=-1), r"'f1_chosen' must be from 0 to 1"),
+    "a concept twice": (lambda v: v["eval_result_details"][1].update(concept=3), r"must have each concept once"),
     "no concepts": (lambda v: v.update(eval_result_details=[]), r"recovery\.f1 must be the mean of its details, None"),
     # places
     "a hierarchy of none": (lambda v: v.update(factor=2), r"factor must be 0 or 1 for role 'trained', got 2"),
@@ -121,7 +122,7 @@ def test_oracles_have_no_dead_features_and_no_network(whole, tmp_path):
 
 def test_files_about_one_hierarchy_have_the_same_concepts_or_are_named(whole, tmp_path):
     first, second = (one_of(whole, draw=0, factor=0, role=role) for role in ("trained", "untrained"))
-    second["eval_result_details"][0]["concept"] += 1
+    second["eval_result_details"][0]["concept"] += 100
     with pytest.raises(ValueError, match=r"must have the same concepts, got 0\.json and 1\.json"):
         submissions.check(placed(tmp_path / "in", [first, second]))
 
@@ -183,7 +184,25 @@ def test_a_method_without_some_results_is_named_on_the_page_and_in_the_terminal(
     assert list(task.lacking) == [f"topk {said.format('1 of 3 results')}"]
 
 
+def test_draws_and_networks_that_were_left_out_are_counted(whole, tmp_path):
+    """Draws 0 to 4 could have been computed, and the best one submitted."""
+    values = one_of(whole, draw=0, role="trained")
+    frozen = declaration.settings(WORLD, only=())
+    later = [values | {"draw": 4, "seed": seed, "eval_config": envelope.config(frozen.drawn(4))} for seed in (1, 2)]
+    (task,) = submissions.check(placed(tmp_path / "in", [of_others(v) for v in later]))
+    assert list(task.lacking) == ["4 of draws 0 to 4 have no results", "1 of networks 0 to 2 have no results"]
+
+
 # ---------------------------------------------------------------------- names
+
+
+def test_cosines_may_be_negative(whole, tmp_path):
+    """MCC has signs: a dictionary can point away from all true directions."""
+    values = of_others(one_of(whole, draw=0, role="trained", trained_on=0, factor=0))
+    values["eval_result_metrics"]["sae_lens"]["mcc"] = -0.2
+    (task,) = submissions.check(placed(tmp_path / "in", [values]))
+    head, (row,) = declaration.table(task.rows)
+    assert row[head.index("MCC")] == "-0.200"
 
 
 def test_measures_have_saebench_names_if_they_are_the_same(whole):

@@ -205,6 +205,39 @@ def test_more_networks_leave_the_first_ones_and_their_cells_as_they_are():
     assert many["trained-1_2/neurons"][1] == ["networks-2"]
 
 
+def test_autoencoders_trained_elsewhere_do_not_read_the_raw_input():
+    """It has another width than the activations that they were trained on, so that the cell would fail."""
+    both = ["pretrained@path=folder", "percolab.features.dictionaries:Wrapped", "neurons"]
+    names = [cell.name for cell in declaration.cells(declaration.settings(WORLD, only=both))]
+    assert [name for name in names if name.startswith("raw")] == ["raw_0/neurons"]
+    assert sum("pretrained" in name for name in names) == 4
+
+
+TREE = """
+import numpy as np
+from percolab.features import KMeans
+
+class Tree(KMeans):
+    def fit(self, activations):
+        super().fit(activations)
+        self.parents = np.arange(self.n_features) - 1
+        return self
+"""
+
+
+@pytest.mark.slow
+def test_the_tree_of_a_method_is_scored(tmp_path, monkeypatch):
+    name = f"tree_{tmp_path.name.replace('-', '_')}"
+    (tmp_path / f"{name}.py").write_text(TREE)
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
+    results = benchmark([WORLD], output=tmp_path / "out", only=[f"{name}:Tree", "neurons"], device="cpu")
+    assert not results["superposed-2"]["failed"]
+    head, rows = (results["superposed-2"]["table"][part] for part in ("head", "rows"))
+    lines = {row[0]: dict(zip(head, row, strict=True)) for row in rows}
+    assert 0 <= float(lines[f"{name}:Tree"]["tree edges"]) <= float(lines[f"{name}:Tree"]["tree ancestors"]) <= 1
+    assert not lines["neurons"]["tree edges"]
+
+
 def outside(made, place):
     """A file of a method that was made outside: its numbers under the envelope, its own checksum."""
     output, _ = made

@@ -43,7 +43,7 @@ from percolab.benchmark.endpoints import (
     level,
     tested,
 )
-from percolab.benchmark.judgement import ORACLES, judge
+from percolab.benchmark.judgement import judge, reads
 from percolab.benchmark.networks_and_controls import RENORMED, TRUTH, Representation, Subject, representations, train
 from percolab.benchmark.tasks import CONFIRMATORY, NETWORKS, PLAIN, REVISION, TASKS, Options, Task, task
 from percolab.features.register import METHODS, Entry, check_installed, entry, has_sae_lens, needs_sae_lens, source
@@ -133,7 +133,7 @@ def cells(s: Settings[Options]) -> list[Cell[Any]]:
     for which in (*representations(s), Representation(TRUTH)):
         needs = (networks[which.seed],) if which.role in (TRAINED, RENORMED) and not s.options.activations else ()
         for method in entries:
-            if (method.method in ORACLES) != (which.role == TRUTH):
+            if not reads(method, which.role):
                 continue
             key = {**asked, "method": method.name, "options": method.options, "source": source(method)}
             key = json.loads(json.dumps({**key, "representation": which.name}))

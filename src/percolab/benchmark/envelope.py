@@ -145,6 +145,9 @@ def check(values: Mapping[str, Any]) -> None:
     check_schema(values, SCHEMA)
     if values["checksum"] != checksum(values):
         raise ValueError("checksum must be that of the file: the file was changed")
+    numbers = [row["concept"] for row in values["eval_result_details"]]
+    if len(set(numbers)) < len(numbers):
+        raise ValueError("eval_result_details must have each concept once")
     _check_means(values)
 
 

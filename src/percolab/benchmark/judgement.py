@@ -20,9 +20,10 @@ from percolab.benchmark.networks_and_controls import RENORMED, TRUTH, Representa
 from percolab.benchmark.tasks import KNOBS, MIDDLE, SPARSITIES, Options
 from percolab.features import fairness
 from percolab.features.concepts import Labels, by_row, find_truth
+from percolab.features.dictionaries import Pretrained, Wrapped
 from percolab.features.directions import concept_directions
 from percolab.features.inputs import as_array
-from percolab.features.register import Entry, fitted, make, on_device
+from percolab.features.register import Entry, find_method, fitted, make, on_device
 from percolab.features.scoring import score
 from percolab.features.thresholds import GOOD, SUMMARY_RATIO
 from percolab.ground.arrays import Floats, Ints
@@ -79,6 +80,16 @@ def at_middle(entry: Entry) -> bool:
     """Return whether a method is at the middle one of its settings, or has none."""
     name, values = KNOBS.get(entry.method, ("k", SPARSITIES))
     return entry.options.get(name, MIDDLE) == (MIDDLE if name == "k" else values[len(values) // 2])
+
+
+def reads(entry: Entry, role: str) -> bool:
+    """Return whether a method is measured on networks of a role, or on what takes their place.
+
+    Oracles read the truth alone. Autoencoders that were trained elsewhere cannot read the raw input, of another width.
+    """
+    if role == RAW and issubclass(find_method(entry.method), (Pretrained, Wrapped)):
+        return False
+    return (entry.method in ORACLES) == (role == TRUTH)
 
 
 def judge(which: Representation, entry: Entry, data: Subject, networks: Networks | None = None) -> Columns:

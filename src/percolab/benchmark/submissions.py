@@ -39,7 +39,7 @@ class Checked:
     draws: int
     networks: int  #: trained networks, in all draws
     rows: Sequence[Row]
-    lacking: Sequence[str]  #: one line for each method without some of the results that others have
+    lacking: Sequence[str]  #: one line for draws or networks that were left out, and for each method without results
 
     @property
     def title(self) -> str:
@@ -152,7 +152,14 @@ def _checked(name: str, files: list[dict[str, Any]]) -> Checked:
 
 
 def lacking(files: Sequence[Mapping[str, Any]], options: Options) -> Iterator[str]:
-    """Yield a line for each method that lacks one of its settings on a draw, network and hierarchy that others have."""
+    """Yield a line for draws and networks left out before others, and for each method with fewer results than others.
+
+    A method should have each of its settings on every draw, network and hierarchy that others have.
+    """
+    for name, word in (("draw", "draws"), ("seed", "networks")):
+        given = {v[name] for v in files}
+        if left_out := max(given) + 1 - len(given):
+            yield f"{left_out} of {word} 0 to {max(given)} have no results"
     places: dict[bool, set[Any]] = {}  # of oracles, and of all other methods
     held: dict[tuple[bool, str], list[str]] = {}
     for v in files:

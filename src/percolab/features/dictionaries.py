@@ -74,7 +74,7 @@ class Wrapped(Decodes):
         """Return values in the form that the coder takes: a tensor if W_dec is one."""
         if not hasattr(self.coder.W_dec, "detach"):
             return as_array(values)
-        return self.coder.W_dec.detach().new_tensor(as_array(values).tolist())
+        return self.coder.W_dec.detach().new_tensor(as_array(values))
 
     def fit(self, activations: Any) -> Self:
         """Return the method, which is already fitted."""
