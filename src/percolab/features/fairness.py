@@ -341,7 +341,7 @@ def reading_edges(readings: Floats, members: Members, upper: Ints, recall: Float
     there is no concept above.
     """
     edge = np.full(upper.size, np.nan)
-    for u in np.unique(upper[upper >= 0]):
+    for u in map(int, np.unique(upper[upper >= 0])):
         if not np.isfinite(recall[u]):
             continue
         rows = members.rows(u)
