@@ -347,7 +347,7 @@ def reading_edges(readings: Floats, members: Members, upper: Ints, recall: Float
         rows = members.rows(u)
         kept = np.zeros(rows.size, np.bool_)
         kept[np.argsort(-readings[rows, u], kind="stable")[: round(recall[u] * rows.size)]] = True
-        for c in np.flatnonzero(upper == u):
+        for c in map(int, np.flatnonzero(upper == u)):
             below = np.isin(rows, members.rows(c))
             if below.any() and not below.all():
                 edge[c] = kept[~below].mean() - kept[below].mean()
