@@ -16,9 +16,10 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from percolab.features.directions import explained_variance
-from percolab.features.inputs import as_array, as_codes
+from percolab.features.inputs import as_codes
 from percolab.features.methods import Decodes
 from percolab.ground import foreign_files
+from percolab.ground.arrays import as_array
 from percolab.ground.extras import needing
 from percolab.ground.progress import Progress, silent
 from percolab.ground.text import shown
@@ -56,7 +57,7 @@ class SparseAutoencoder(Decodes):
             check_integer(name, getattr(self, name), 1)
         if not check_number("lr", self.lr, 0):
             raise ValueError("lr must be above 0, got 0")
-        check_seed("seed", self.seed)
+        seed = check_seed("seed", self.seed)
         if self.frozen is not None:
             check_choice("frozen", self.frozen, ("decoder", "encoder", "soft"))
         options = self.options()
@@ -68,7 +69,7 @@ class SparseAutoencoder(Decodes):
         return self._take(
             saelens.train(
                 values, self.architecture, options, n_features=self.n_features, frozen=self.frozen, steps=self.steps,
-                batch_size=self.batch_size, lr=self.lr, seed=self.seed, progress=self.progress,
+                batch_size=self.batch_size, lr=self.lr, seed=seed, progress=self.progress,
             )
         )  # fmt: skip
 
