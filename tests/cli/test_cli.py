@@ -568,6 +568,13 @@ def test_help_teaches_with_examples(capfd):
     assert all(name in out for name in (*ENGINE_NAMES, *PRESETS))
 
 
+def test_older_versions_of_typer_keep_examples_apart():
+    """Before 0.28, typer made a space of every line break in the end of a help page."""
+    text = errors.examples("percolab info a.zarr", "# for programs", "percolab info a.zarr --json")
+    assert "\n".join(part.replace("\n", " ").strip() for part in text.split("\n\n")).count("\n") == 4
+    assert "\n\n".join(text.split("\n\n")).count("\n") == 4  # as later versions do
+
+
 def test_no_arguments_give_help_and_fail(capfd):
     assert main.run([]) == BAD_INPUT
     out, err = capfd.readouterr()

@@ -622,6 +622,7 @@ BAD = [
     ({"codes": OK[:, :0]}, "codes must have shape (rows, features), at least 1 of each, got (30, 0)"),
     ({"codes": np.full((30, 2), "a")}, "codes must be numbers, got <U1"),
     ({"codes": np.ones((30, 2), complex)}, "codes must be numbers, got complex128"),
+    ({"codes": pl.features.KMeans(2)}, "codes must be what a method's encode returns, got the method, KMeans"),
     ({"codes": OK[:29]}, "codes must have a row for each of the 30 rows, unless rows are given, got 29"),
     ({"rows": np.arange(29)}, "rows must name the row of each of the 30 rows of the codes, got 29"),
     ({"rows": np.arange(1, 31)}, "rows must be between 0 and 29, got 30"),

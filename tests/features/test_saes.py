@@ -8,8 +8,8 @@ import pytest
 
 from percolab.features import score
 from percolab.features.dictionaries import Pretrained
-from percolab.features.inputs import as_array
 from percolab.features.saes import BatchTopK, Gated, JumpReLU, Matryoshka, SparseAutoencoder, TopK
+from percolab.ground.arrays import as_array
 
 SMALL = {"n_features": 24, "steps": 40, "batch_size": 64, "lr": 3e-3, "device": "cpu"}
 KINDS = {
@@ -120,6 +120,13 @@ def test_files_are_those_of_saelens(name, fitted, activations, tmp_path):
         other.load(tmp_path, "cpu")
     with pytest.raises(FileNotFoundError, match=r"cfg\.json must exist, got "):
         TopK.load(tmp_path / "nothing", "cpu")
+
+
+@pytest.mark.sae
+def test_numbers_of_numpy_are_numbers(activations):
+    plain = TopK(8, k=2, steps=5, seed=3, lr=1e-3).fit(activations)
+    same = TopK(np.int64(8), k=np.int64(2), steps=np.int64(5), seed=np.int64(3), lr=np.float64(1e-3)).fit(activations)
+    assert np.array_equal(same.directions, plain.directions)
 
 
 @pytest.mark.sae

@@ -329,6 +329,10 @@ def test_activations_that_do_not_fit(dataset):
         activations(ResidualMLP(6, 4, 1), dataset, device="cpu")
     with pytest.raises(ValueError, match=r"names must be modules of the model \(input, .*\), got 'nope'"):
         activations(ResidualMLP(6, 4, 1), dataset.X, ["nope"], device="cpu")
+    with pytest.raises(ValueError, match=r"names must be modules of the model \(input, .*\), got 1"):
+        activations(ResidualMLP(6, 4, 1), dataset.X, 1, device="cpu")
+    with pytest.raises(ValueError, match=r"of the model \(none: torch.nn.Sequential\(model\) has '0'\), got 'output'"):
+        activations(torch.nn.Linear(6, 1), dataset.X, "output", device="cpu")
     assert list(activations(ResidualMLP(6, 4, 1), dataset.X, "blocks.0", device="cpu")) == ["blocks.0"]
     with pytest.raises(
         ValueError, match=r"names must be given for a model other than ResidualMLP or Transformer, got a Linear"

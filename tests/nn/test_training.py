@@ -301,3 +301,27 @@ def test_other_bad_input(dataset):
         train(pl.generate(pl.Recipe(5, 8, "one_cluster", seeds=0, engine="paper")), TINY, device="cpu")
     with pytest.raises(ValueError, match=r"loss must stay finite, got .* lower lr"):
         train(dataset, dataclasses.replace(TINY, lr=1e30, min_lr=1e30, epochs=3), device="cpu")
+
+
+def test_numbers_of_numpy_are_numbers(dataset, tmp_path):
+    """A sweep over np.logspace would otherwise end in a checkpoint that is refused."""
+    config = dataclasses.replace(TINY, epochs=np.int64(2), lr=np.float64(1e-3), min_lr=np.float32(0), seed=np.int64(3))
+    result = train(dataset, config, run_dir=tmp_path / "run", device="cpu")
+    assert torch.equal(weights(load_model(tmp_path / "run", dataset, device="cpu")), weights(result.model))
+    alone = train(dataset, TINY, seeds=np.arange(2), run_dir=tmp_path / "several", device="cpu")
+    assert torch.equal(
+        weights(load_model(tmp_path / "several", dataset, member=1, device="cpu")), weights(alone[1].model)
+    )
+    one, same = (ResidualMLP(8, 4, 1, seed=seed) for seed in (np.int64(3), 3))
+    assert torch.equal(weights(one), weights(same))
+    with pytest.raises(ValueError, match=r"seed must be an integer, got '3'"):
+        ResidualMLP(8, 4, 1, seed="3")
+
+
+def test_targets_may_be_what_a_network_gives(dataset):
+    made = ResidualMLP(8, 4, 1, seed=0)(torch.tensor(dataset.X).float())
+    assert made.requires_grad
+    given = dataset.with_target(made)
+    np.testing.assert_array_equal(given.y, made.detach().numpy())
+    one, same = train(dataset, TINY, targets=made[None], device="cpu"), train(given, TINY, device="cpu")
+    assert torch.equal(weights(one.model), weights(same.model))

@@ -22,11 +22,10 @@ from percolab.features import fairness
 from percolab.features.concepts import Labels, by_row, find_truth
 from percolab.features.dictionaries import Pretrained, Wrapped
 from percolab.features.directions import concept_directions
-from percolab.features.inputs import as_array
 from percolab.features.register import Entry, find_method, fitted, make, on_device
 from percolab.features.scoring import score
 from percolab.features.thresholds import GOOD, SUMMARY_RATIO
-from percolab.ground.arrays import Floats, Ints
+from percolab.ground.arrays import Floats, Ints, as_array
 from percolab.intervals import places
 from percolab.nn.networks.activations import LossRecovered, loss_recovered, replaced
 from percolab.nn.networks.excess import token_losses

@@ -135,7 +135,19 @@ def command(function: Run | None = None, *, kind: type[Command] = Command) -> An
 def examples(*lines: str) -> str:
     """Return the end of a help page; lines that begin with # say what the next one does."""
     shown = (f"[dim]{line}[/dim]" if line.startswith("#") else line for line in lines)
-    return "[bold]Examples[/bold]\n\n" + "\n".join(shown)
+    return _AsWritten("[bold]Examples[/bold]\n\n" + "\n".join(shown))
+
+
+class _AsWritten(str):
+    """The end of a help page, of which some versions of typer join the lines."""
+
+    def split(self, *_: Any, **__: Any) -> list[str]:
+        """Return the text as a single paragraph."""
+        return [self]
+
+    def replace(self, *_: Any, **__: Any) -> str:
+        """Return the text with its line breaks."""
+        return self
 
 
 def describe(error: Exception) -> tuple[str, int] | None:

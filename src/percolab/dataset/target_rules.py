@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from percolab.engines.native.positions import node_paths
-from percolab.ground.arrays import Floats, Ints
+from percolab.ground.arrays import Floats, Ints, as_array
 from percolab.ground.validation import check_finite, check_integer
 from percolab.model import sums
 from percolab.model.forest import Forest
@@ -149,7 +149,7 @@ def _rank(size: Ints, group: Ints | None = None) -> Ints:
 
 def given(values: ArrayLike, n_points: int) -> tuple[Target, NDArray[Any]]:
     """Return an array as a target: numbers as float64, labels as int64, one or several per row."""
-    y = np.array(values)
+    y = as_array(values)
     if y.ndim not in (1, 2) or len(y) != n_points or y.shape[1:] == (0,):
         raise ValueError(f"target must have one row for each of {n_points} points, got shape {y.shape}")
     if y.dtype.kind not in "biuf":

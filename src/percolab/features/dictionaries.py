@@ -14,10 +14,10 @@ from typing import Any, Self
 
 import numpy as np
 
-from percolab.features.inputs import as_array
 from percolab.features.methods import Decodes, Floats, check_activations, in_blocks, largest
 from percolab.features.saes import SparseAutoencoder
 from percolab.ground import foreign_files
+from percolab.ground.arrays import as_array
 from percolab.ground.validation import check_choice
 
 #: Classes of `dictionary_learning` that can be read.

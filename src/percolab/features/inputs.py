@@ -17,7 +17,7 @@ from percolab.corpora.sampler import Documents
 from percolab.features.codes import Codes, DenseCodes, SparseCodes
 from percolab.features.concepts import Labels, by_row
 from percolab.ground import foreign_files, memory
-from percolab.ground.arrays import Floats, Ints
+from percolab.ground.arrays import Floats, Ints, as_array
 from percolab.ground.foreign_files import as_csr, from_archive
 from percolab.ground.text import shown
 from percolab.ground.validation import check_choice, check_finite, check_index, check_numbers, check_shape, indices
@@ -163,6 +163,8 @@ def as_codes(codes: Any) -> Codes:
 
     if isinstance(codes, Codes):
         return codes
+    if hasattr(codes, "fit"):
+        raise ValueError(f"codes must be what a method's encode returns, got the method, {type(codes).__name__}")
     if hasattr(codes, "detach"):
         codes = codes.detach()
         if "sparse" in str(codes.layout):
@@ -181,16 +183,6 @@ def as_codes(codes: Any) -> Codes:
 
         return TorchCodes(values)
     return SparseCodes(as_csr("codes", values)) if is_sparse else DenseCodes(values)
-
-
-def as_array(values: Any) -> NDArray[Any]:
-    """Return anything that NumPy takes, or a tensor of any type and device, as an array."""
-    if hasattr(values, "detach"):
-        values = values.detach().cpu()
-        if "bfloat16" in str(values.dtype):  # NumPy has no such type
-            values = values.float()
-        return np.asarray(values.numpy())
-    return np.asarray(values)
 
 
 def on_gpu(values: Any) -> bool:

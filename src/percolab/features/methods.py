@@ -22,8 +22,9 @@ from percolab.features.chance import permuted
 from percolab.features.codes import BLOCK_CELLS
 from percolab.features.concepts import Labels, find_truth
 from percolab.features.directions import concept_directions
-from percolab.features.inputs import Asked, also_on_gpu, as_array, find_labels, on_gpu
+from percolab.features.inputs import Asked, also_on_gpu, find_labels, on_gpu
 from percolab.features.thresholds import SUMMARY_RATIO
+from percolab.ground.arrays import as_array
 from percolab.ground.extras import needing
 from percolab.ground.validation import check_finite, check_integer, check_probability, check_seed
 from percolab.model.latent_groups import check_ratio

@@ -16,9 +16,10 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from percolab.features.directions import explained_variance
-from percolab.features.inputs import as_array, as_codes
+from percolab.features.inputs import as_codes
 from percolab.features.methods import Decodes
 from percolab.ground import foreign_files
+from percolab.ground.arrays import as_array
 from percolab.ground.extras import needing
 from percolab.ground.progress import Progress, silent
 from percolab.ground.text import shown
@@ -53,10 +54,10 @@ class SparseAutoencoder(Decodes):
     def fit(self, activations: Any) -> Self:
         """Train the autoencoder on activations (rows, d)."""
         for name in ("n_features", "steps", "batch_size"):
-            check_integer(name, getattr(self, name), 1)
-        if not check_number("lr", self.lr, 0):
+            setattr(self, name, check_integer(name, getattr(self, name), 1))  # SAELens writes no numbers of NumPy
+        self.lr, self.seed = check_number("lr", self.lr, 0), check_seed("seed", self.seed)
+        if not self.lr:
             raise ValueError("lr must be above 0, got 0")
-        check_seed("seed", self.seed)
         if self.frozen is not None:
             check_choice("frozen", self.frozen, ("decoder", "encoder", "soft"))
         options = self.options()
@@ -134,7 +135,7 @@ class TopK(SparseAutoencoder):
         """Return k."""
         if check_integer("k", self.k, 1) > self.n_features:
             raise ValueError(f"k must be at most n_features, {self.n_features}, got {self.k}")
-        return {"k": self.k}
+        return {"k": int(self.k)}
 
 
 @dataclass

@@ -11,6 +11,16 @@ Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
 
+def as_array(values: Any) -> NDArray[Any]:
+    """Return anything that NumPy takes, or a tensor of any type and device, as an array."""
+    if hasattr(values, "detach"):
+        values = values.detach().cpu()
+        if "bfloat16" in str(values.dtype):  # NumPy has no such type
+            values = values.float()
+        return np.asarray(values.numpy())
+    return np.asarray(values)
+
+
 class LazyArray:
     """An array that is read or made when it is indexed; this class holds its shape and type."""
 

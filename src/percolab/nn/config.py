@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar, NamedTuple, Self
 
 from percolab.corpora.corpus import HELD_OUT
-from percolab.ground.validation import check_choice, check_integer, check_number, check_seed
+from percolab.ground.validation import check_choice, check_integer, check_number, check_seed, fill
 
 SCALES = ("paper", "small")  #: Scales of experiments: the paper's, and one for a laptop.
 PROTOCOLS = ("random", "subtree")  #: Ways of holding rows out from probes; see `percolab.nn.probing.probed_latents`.
@@ -48,11 +48,11 @@ class Training:
     _COUNTS: ClassVar[tuple[str, ...]] = ("d_model", "n_blocks", "expansion", "batch_size")
 
     def __post_init__(self) -> None:
-        for name in self._COUNTS:
-            check_integer(name, getattr(self, name), 1)
-        for name in ("lr", "min_lr", "weight_decay"):
-            check_number(name, getattr(self, name), 0)
-        check_seed("seed", self.seed)
+        # NumPy's numbers become Python's: they are written to JSON and to checkpoints, which hold nothing else.
+        fill(self, **{name: check_integer(name, getattr(self, name), 1) for name in self._COUNTS})
+        rates = ("lr", "min_lr", "weight_decay")
+        fill(self, **{name: check_number(name, getattr(self, name), 0) for name in rates})
+        fill(self, seed=check_seed("seed", self.seed))
 
     @property
     def total(self) -> int:
@@ -84,7 +84,7 @@ class TrainConfig(Training):
         super().__post_init__()
         for name in ("split_seed", "weight_seed", "order_seed"):
             if getattr(self, name) is not None:
-                check_seed(name, getattr(self, name))
+                fill(self, **{name: check_seed(name, getattr(self, name))})
 
     @property
     def seeds(self) -> TrainSeeds:
@@ -134,8 +134,7 @@ class CorpusTrainConfig(Training):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_integer("warmup", self.warmup, 0)
-        check_integer("first", self.first, 0)
+        fill(self, **{name: check_integer(name, getattr(self, name), 0) for name in ("warmup", "first")})
         if self.first + self.steps * self.batch_size > HELD_OUT:
             used = f"{self.first} + {self.steps} * {self.batch_size}"
             raise ValueError(f"first + steps * batch_size must be at most 2**40, where held-out ones begin, got {used}")
@@ -183,10 +182,9 @@ class ProbeConfig:
         object.__setattr__(self, "depths", tuple(sorted({check_integer("depths", d, 0) for d in self.depths})))
         if not self.depths:
             raise ValueError("depths must not be empty, got ()")
-        check_integer("min_latent_size", self.min_latent_size, 2)
-        check_integer("folds", self.folds, 2)
-        check_integer("draws", self.draws, 1)
-        check_seed("seed", self.seed)
+        least = {"min_latent_size": 2, "folds": 2, "draws": 1}
+        fill(self, **{name: check_integer(name, getattr(self, name), low) for name, low in least.items()})
+        fill(self, seed=check_seed("seed", self.seed))
         if not self.alpha > 0:
             raise ValueError(f"alpha must be positive, got {self.alpha!r}")
         object.__setattr__(self, "subtree_alphas", tuple(self.subtree_alphas))

@@ -217,9 +217,14 @@ def find_module(model: nn.Module, layer: str, rule: str = "layer must be a modul
         raise ValueError(f"model must be a torch module, got {type(model).__name__}")
     modules: dict[str, nn.Module] = {name: module for name, module in model.named_modules() if name}
     if layer not in modules:
-        names = [*modules][:LISTED] + ["…"] * (len(modules) > LISTED)
-        raise ValueError(f"{rule} of the model ({', '.join(names)}), got {layer!r}")
+        raise ValueError(f"{rule} of the model ({module_names(model)}), got {layer!r}")
     return modules[layer]
+
+
+def module_names(model: nn.Module) -> str:
+    """Return the names of a model's modules, the first ones of many, for a message."""
+    names = [name for name, _ in model.named_modules() if name]
+    return ", ".join(names[:LISTED] + ["…"] * (len(names) > LISTED)) or "none: torch.nn.Sequential(model) has '0'"
 
 
 def _first(layer: str, output: Any) -> torch.Tensor:

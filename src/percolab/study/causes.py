@@ -18,9 +18,8 @@ import numpy as np
 import torch
 from torch import nn
 
-from percolab.features.inputs import as_array
 from percolab.features.register import MODEST, entry, fitted, make, on_device
-from percolab.ground.arrays import Ints
+from percolab.ground.arrays import Ints, as_array
 from percolab.intervals import places
 from percolab.nn.interventions import ablate, patch, steer
 from percolab.nn.networks.activations import activations

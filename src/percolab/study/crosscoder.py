@@ -22,9 +22,8 @@ import torch
 from percolab.corpora.corpus import Corpus
 from percolab.features import score
 from percolab.features.fairness import auc
-from percolab.features.inputs import as_array
 from percolab.features.register import MODEST, check_installed, entry, make, on_device
-from percolab.ground.arrays import Floats, Ints
+from percolab.ground.arrays import Floats, Ints, as_array
 from percolab.ground.devices import Device, choose_device
 from percolab.ground.files import new_files
 from percolab.ground.progress import Progress, shown

@@ -21,6 +21,7 @@ from torch import nn
 from percolab.ground.devices import on_device
 from percolab.ground.foreign_files import read_array, read_json
 from percolab.ground.text import printable, shown
+from percolab.nn.interventions import module_names
 from percolab.nn.networks.activations import activations
 from percolab.study.measured import PERMUTED, RAW
 from percolab.study.subject import DocumentView, View
@@ -49,8 +50,7 @@ class TorchSource:
         """Return the last block, for networks of this package."""
         blocks = getattr(self.model, "blocks", None)
         if blocks is None:
-            known = ", ".join(name for name, _ in self.model.named_modules() if name)
-            raise ValueError(f"layers must name modules of the network ({known}), got None")
+            raise ValueError(f"layers must name modules of the network ({module_names(self.model)}), got None")
         return [f"blocks.{len(blocks) - 1}"]
 
     def read(self, view: View, layers: Sequence[str], device: torch.device) -> dict[str, torch.Tensor]:

@@ -63,7 +63,7 @@ def activations(
         Where to compute and keep the activations.
     """
     device = choose_device(device)
-    chosen = representations(model) if names is None else [names] if isinstance(names, str) else list(names)
+    chosen = representations(model) if names is None else [names] if isinstance(names, str | int) else list(names)
     modules = {name: find_module(model, name, "names must be modules") for name in chosen}
     inputs = _inputs(model, X, device)
     model.to(device)

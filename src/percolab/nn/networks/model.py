@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from torch import nn
 
 from percolab.ground.text import one_line
-from percolab.ground.validation import check_integer
+from percolab.ground.validation import check_integer, check_seed
 
 
 @contextmanager
@@ -24,7 +24,7 @@ def seeded(seed: int | None) -> Iterator[None]:
     """
     with torch.random.fork_rng(devices=[], enabled=seed is not None), torch.device("cpu"):
         if seed is not None:
-            torch.default_generator.manual_seed(seed)
+            torch.default_generator.manual_seed(check_seed("seed", seed))
         yield
 
 

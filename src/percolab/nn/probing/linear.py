@@ -12,9 +12,8 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 
 from percolab.features.fairness import auc
-from percolab.features.inputs import as_array
 from percolab.ground import text
-from percolab.ground.arrays import Floats, Ints
+from percolab.ground.arrays import Floats, Ints, as_array
 from percolab.ground.devices import Device, choose_device
 from percolab.ground.validation import check_choice, check_finite, check_integer, check_seed, listed
 from percolab.model.forest import Forest

@@ -12,6 +12,7 @@ import torch
 from torch import nn
 
 from percolab.corpora.corpus import HELD_OUT, Corpus
+from percolab.ground.arrays import as_array
 from percolab.ground.devices import on_device
 from percolab.ground.text import one_line
 from percolab.nn.config import AnyTrainConfig, CorpusTrainConfig, TrainConfig
@@ -166,7 +167,7 @@ def _splits(dataset: AnyDataset, configs: Sequence[TrainConfig], split: Split | 
 
 def _targets(dataset: AnyDataset, targets: Any, n_members: int) -> Any:
     """Return the targets, (n,) or (E, n)."""
-    y = np.asarray(dataset.y if targets is None else targets)
+    y = as_array(dataset.y if targets is None else targets)
     n = dataset.X.shape[0]
     wanted = (n,) if targets is None else (n_members, n)
     if y.shape != wanted:

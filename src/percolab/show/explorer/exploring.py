@@ -9,11 +9,10 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from percolab.corpora.collection import StoredDocuments
 from percolab.corpora.corpus import Corpus
 from percolab.ground import files
+from percolab.ground.arrays import as_array
 from percolab.ground.progress import Progress, shown
 from percolab.ground.validation import check_integer, check_number, check_seed
 from percolab.show.explorer import data, page, passages, shown_features
@@ -153,9 +152,7 @@ def _subject(dataset: AnyDataset, prediction: Any, name: str, n_points: int, min
     if len(dataset) < 1:
         raise ValueError("dataset must have at least 1 point, got 0")
     if prediction is not None and not callable(prediction):
-        if hasattr(prediction, "detach"):
-            prediction = prediction.detach().cpu().numpy()
-        prediction = np.asarray(prediction)
+        prediction = as_array(prediction)
         if prediction.shape[:1] != (len(dataset),) or prediction.dtype.kind not in "biuf":
             rule = f"prediction must have a number for each of the {len(dataset)} rows"
             raise ValueError(f"{rule}, got {prediction.dtype} of shape {prediction.shape}")

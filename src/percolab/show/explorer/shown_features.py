@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from percolab.ground.arrays import Ints
+from percolab.ground.arrays import Ints, as_array
 from percolab.ground.validation import indices
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ def above(codes: Any, threshold: float) -> scipy.sparse.csr_array:
     """Return codes, an array or a tensor of any kind, as a sparse array of the entries above the threshold."""
     import scipy.sparse
 
-    matrix = scipy.sparse.csr_array(codes.detach().cpu().numpy() if hasattr(codes, "detach") else codes)
+    matrix = scipy.sparse.csr_array(as_array(codes) if hasattr(codes, "detach") else codes)
     matrix.data = np.where(matrix.data > threshold, matrix.data, 0)
     matrix.eliminate_zeros()
     matrix.sort_indices()
