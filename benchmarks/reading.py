@@ -28,6 +28,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import psutil
 import timing
 import torch
@@ -35,11 +36,14 @@ from torch.utils.data import DataLoader, IterableDataset
 
 import percolab as pl
 from percolab import exports
+from percolab.ground import parallel
 from percolab.ground.memory import readable
 from percolab.loaders.streams import Stream
 
 BATCH = 1024
 READ_BYTES = 1 << 22
+RAY_TASKS, RAY_BLOCK_BYTES = 200, 1 << 27
+"""Read tasks that Ray takes at least, and the size of its blocks, if it is told neither."""
 
 
 def chunk_files(store: Path) -> list[Path]:
@@ -104,23 +108,43 @@ def readers(store: Path) -> dict[str, Callable[[], None]]:
 
 
 def ray_readers(store: Path) -> dict[str, Callable[[], None]]:
-    """Return what is timed in Ray, by name."""
+    """Return what is timed in Ray, by name: our number of tasks, and as many as Ray takes if it is not told.
+
+    Tasks of zeros read nothing and pass blocks of the same size, so they take the time that is Ray's own.
+    """
     import ray
     import ray.data
+    from ray.data.block import BlockAccessor, BlockMetadata
 
     logging.getLogger("ray.data").setLevel("ERROR")
     ray.init(include_dashboard=False, logging_level="error", log_to_driver=False)
     ray.data.DataContext.get_current().enable_progress_bars = False
-    tasks = 2 * int(ray.cluster_resources()["CPU"])
+    n, dim = pl.load(store).X.shape
 
-    def read(**options: Any) -> None:
-        data = exports.to_ray(store, shuffle=True, **options)
+    class Zeros(ray.data.Datasource):
+        def estimate_inmemory_data_size(self) -> int:
+            return n * (dim + 1) * 4
+
+        def get_read_tasks(self, parallelism: int, *_: Any, **__: Any) -> list[ray.data.ReadTask]:
+            rows = n // parallelism
+            described = BlockMetadata(rows, rows * (dim + 1) * 4, None, None)
+            return [ray.data.ReadTask(partial(zeros, rows), described) for _ in range(parallelism)]
+
+    def zeros(rows: int) -> Iterator[Any]:
+        for lo, hi in parallel.ranges(rows, max(1, RAY_BLOCK_BYTES // (4 * dim))):
+            columns = {"X": np.zeros((hi - lo, dim), np.float32), "y": np.zeros(hi - lo, np.float32)}
+            yield BlockAccessor.batch_to_block(columns)
+
+    def read(make: Callable[..., Any], tasks: int) -> None:
+        data = make(override_num_blocks=tasks)
         exhaust(data.iter_batches(batch_size=BATCH, batch_format="numpy"))
 
-    return {
-        "Ray, its number of tasks": read,
-        f"Ray, {tasks} tasks": partial(read, override_num_blocks=tasks),
+    sources = {
+        "tasks": partial(exports.to_ray, store, shuffle=True),
+        "tasks of zeros": partial(ray.data.read_datasource, Zeros()),
     }
+    usual = 2 * int(ray.cluster_resources()["CPU"])
+    return {f"Ray, {t} {what}": partial(read, make, t) for t in (usual, RAY_TASKS) for what, make in sources.items()}
 
 
 def compare(store: Path, what: str, ours: Callable[[], None], cached: bool, repeats: int) -> timing.Row:
