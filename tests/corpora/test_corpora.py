@@ -217,6 +217,13 @@ def test_draws_depend_neither_on_length_nor_on_shares():
     assert 50 < np.count_nonzero(whole.lexicon) < 150
 
 
+@pytest.mark.parametrize("shares", [[1, 5e-13], [0.1] * 10, [0.7, 0.1, 0.2], [3, 1e-9, 7, 2]])
+def test_shares_sum_to_1_and_stay_as_they_are(shares):
+    corpus = pl.Corpus([grow_forest([8], s) for s in range(len(shares))], min_size=2, shares=shares)
+    assert math.fsum(corpus.shares) == pytest.approx(1, abs=1e-15)
+    assert corpus.replace(shares=corpus.shares).shares == corpus.shares
+
+
 def test_ids_are_those_of_seed_and_number_alone():
     corpus = small()
     for k in range(2):
@@ -324,7 +331,8 @@ ONE = grow_forest([40], 0)
         (ONE, {"shares": [-1]}, "shares must be a number of at least 0, got -1"),
         ([ONE, ONE], {"shares": [0, 0]}, r"shares must have a finite sum above 0, got \[0, 0\]"),
         ([ONE, ONE], {"shares": [1e308, 1e308]}, r"shares must have a finite sum above 0, got \[1e\+308, 1e\+308\]"),
-        ([ONE, ONE], {"shares": [1e-290, 1]}, r"shares must be 0 or at least 2\*\*-64 of their sum"),
+        ([ONE, ONE], {"shares": [1e-290, 1]}, r"shares must be 0 or at least 2\*\*-53 of their sum"),
+        ([ONE, ONE], {"shares": [1, 2.0**-54]}, r"shares must be 0 or at least 2\*\*-53 of their sum"),
         ([ONE, ONE], {"shares": {0: 1, 1: 2}}, r"shares must be 2 numbers, one for each lexicon, got \{0: 1, 1: 2\}"),
         ([ONE, ONE], {"shares": [1]}, r"shares must be 2 numbers, one for each lexicon, got \[1\]"),
         (ONE, {"seed": -1}, "seed must be at least 0, got -1"),

@@ -124,6 +124,14 @@ def test_wrong_contexts_to_believe_are_flagged(fair):
     assert flagged(replace(fair, beliefs=wrong)) == {"beliefs"}
 
 
+def test_a_context_to_believe_that_is_not_the_deepest_is_flagged(fair):
+    """Its tops are right too, and oftener."""
+    shallow = replace(fair.beliefs, believed=np.minimum(fair.beliefs.believed, 0))
+    found = [check for check in tokens.checks(replace(fair, beliefs=shallow)) if check.failed]
+    assert [check.law for check in found] == ["beliefs"]
+    assert found[0].measured.startswith("not at")
+
+
 @pytest.mark.parametrize(
     ("name", "at", "value"),
     [("tokens", (3, 5), 80), ("lexicon", 7, 2), ("context", (0, 0), 79), ("renewed", (9, 0), False)],

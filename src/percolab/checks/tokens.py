@@ -237,12 +237,29 @@ def beliefs(sample: Sample) -> Check:
     n = min(len(sample.documents), max(FEWEST, JUDGED // corpus.length))
     if n < FEWEST:
         return too_small(law, expected, f"{FEWEST:,} documents", f"{n:,}")
+    if wrong := _not_deepest(sample):
+        return exact(law, "the deepest is believed", f"not at {wrong:,} positions", wrong, 0)
     scores = [score for k in range(len(corpus.lexicons)) for score in _scores(sample, k, n) if not math.isnan(score)]
     if not scores:
         return too_small(law, expected, "contexts that are in doubt", "none")
     measured = f"largest score {max(scores, key=abs):.2f}"
     note = f"{len(scores)} contexts and lexicons, {n:,} documents"
     return statistical(law, expected, measured, smallest(*map(p_of_score, scores)), note)
+
+
+def _not_deepest(sample: Sample) -> int:
+    """Return at how many positions of some documents the believed context is not the deepest above 1/2."""
+    corpus = sample.corpus
+    contexts = [corpus.contexts(k) for k in range(len(corpus.lexicons))]
+    n = max(1, PREDICTED // 8 // (corpus.length * sum(map(len, contexts))))
+    said = corpus.beliefs(sample.documents.tokens[:n])
+    deepest, lexicon = np.full((2, *said.floor.shape), -1)
+    for k, known in enumerate(contexts):
+        holding = (said.inside(known, k) > 0.5) & (said.lexicon[:, :, k, None] > 0.5)
+        lexicon[holding.any(axis=2)] = k
+        deepest = np.maximum(deepest, np.where(holding, known, -1).max(axis=2))  # in preorder the deepest comes last
+    wrong = (deepest != sample.beliefs.believed[:n]) | (lexicon != sample.beliefs.believed_lexicon[:n])
+    return int(np.count_nonzero(wrong))
 
 
 def _scores(sample: Sample, k: int, n: int) -> Iterator[float]:

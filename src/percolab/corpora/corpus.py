@@ -25,7 +25,7 @@ from percolab.model.target import Target
 KIND = "corpus"  #: The ``kind`` in the JSON of a corpus.
 MOST = 2**31 - 1  #: The most tokens, or positions: they are counted in int32.
 HELD_OUT = 2**40  #: Documents from this number on are kept for tests.
-LEAST_PROBABILITY = 2.0**-64  #: The least probability of a renewal, or of a lexicon in use: draws have 64 bits.
+LEAST_RENEWAL, LEAST_SHARE = 2.0**-64, 2.0**-53  #: The least probabilities that are drawn: by 64 bits, and by 53.
 
 Source = Recipe | Forest | Dataset
 
@@ -287,7 +287,7 @@ def _as_renewal(renewal: object) -> float:
     value = validation.check_number("renewal", renewal)
     if not 0 < value <= 1:
         raise ValueError(f"renewal must be above 0 and at most 1, got {value}")
-    if value < LEAST_PROBABILITY:
+    if value < LEAST_RENEWAL:
         raise ValueError(f"renewal must be at least 2**-64, the least probability that is drawn, got {value}")
     return value
 
@@ -300,10 +300,10 @@ def _as_shares(shares: object, count: int) -> tuple[float, ...]:
     total = sum(numbers)
     if not 0 < total < float("inf"):
         raise ValueError(f"shares must have a finite sum above 0, got {shares!r}")
-    if min(filter(None, numbers)) / total < LEAST_PROBABILITY:
-        raise ValueError(f"shares must be 0 or at least 2**-64 of their sum, the least that is drawn, got {shares!r}")
+    if min(filter(None, numbers)) / total < LEAST_SHARE:
+        raise ValueError(f"shares must be 0 or at least 2**-53 of their sum, the least that is drawn, got {shares!r}")
     # Shares that sum to 1 up to rounding are not changed, so that a corpus read from JSON equals the one written.
-    return numbers if abs(total - 1) < 1e-12 else tuple(number / total for number in numbers)
+    return numbers if abs(total - 1) <= count * 2.0**-52 else tuple(number / total for number in numbers)
 
 
 def _source_to_dict(source: Recipe | Forest) -> dict[str, Any]:
