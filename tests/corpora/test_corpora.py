@@ -316,7 +316,7 @@ ONE = grow_forest([40], 0)
     ("lexicons", "options", "message"),
     [
         (pl.Recipe(500, 2, seeds=1), {}, r"in a context of at least min_size=32 tokens, got \d+ of 500 .*mode='one_cl"),
-        (ONE, {"min_size": 41}, "got 40 of 40 tokens of lexicon 0 in smaller clusters: lower min_size, or"),
+        (ONE, {"min_size": 41}, "got 40 of 40 tokens of lexicon 0 in smaller clusters: take a lower minimum, or"),
         ([ONE, grow_forest([41], 0)], {}, "lexicons must have the same number of tokens, got 40 and 41"),
         ([], {}, "lexicons must have at least one, got none"),
         ("one", {}, "lexicons must be recipes, forests or datasets, got 'one'"),

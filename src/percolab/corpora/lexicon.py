@@ -49,11 +49,11 @@ def read(forest: Forest, min_size: int, k: int, seed: int) -> Lexicon:
         deepest[start:end] = c  # in preorder the smallest context of a row comes last
     alone = int(np.count_nonzero(deepest < 0))
     if alone:
-        way_out = f"make it with mode='one_cluster' or min_cluster_size={min_size}, or lower min_size"
+        way_out = f"make it with mode='one_cluster' or min_cluster_size={min_size}, or take a lower minimum"
         raise ValueError(
             f"every token must be in a context of at least min_size={min_size} tokens, got {alone:,} of "
             f"{forest.n_points:,} tokens of lexicon {k} in smaller clusters: "
-            + (way_out if forest.n_points >= min_size else "lower min_size, or take more tokens")
+            + (way_out if forest.n_points >= min_size else "take a lower minimum, or more tokens")
         )
     ids = np.empty(forest.n_points, np.int64)
     shuffle(ids, np.uint64(k), philox.TOKEN_ID, np.uint64(seed))
