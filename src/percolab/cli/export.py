@@ -10,6 +10,8 @@ from percolab.cli.options import Factor, Overwrite, Store, output_option, word_o
 from percolab.cli.output import print_wrote
 from percolab.exports.formats import WRITERS, files_of
 from percolab.ground import files
+from percolab.ground.progress import bar
+from percolab.store import finished
 
 
 @command
@@ -37,9 +39,6 @@ def export(
     # a superposed world with the hierarchy of its second factor
     percolab export two.zarr --factor 1 --format npz -o two
     """
-    from percolab.ground.progress import bar
-    from percolab.store import finished
-
     dataset = finished.load(path)
     paths = files_of(form, dataset, output)
     for file in paths if form not in ("parquet", "huggingface") else ():  # there the folder is made first
