@@ -19,7 +19,7 @@ from percolab.ground import files
 from percolab.ground.extras import missing
 from percolab.ground.foreign_files import read_array
 from percolab.ground.progress import bar, clock
-from percolab.ground.validation import check_choice, check_number
+from percolab.ground.validation import check_choice
 from percolab.nn.config import FITTED_FOM, SCALES
 from percolab.store import finished
 from percolab.study.settings import DATA, HIERARCHY
@@ -121,7 +121,6 @@ def reproduce(
     percolab reproduce multi-cluster -o multi
     """
     check_choice("name", name, HIERARCHY)
-    check_number("fit_from", fit_from, 0)
     given = {"data": name, "epochs": epochs, "seeds": seeds, "fit_from": fit_from, "draws": draws}
     directory = output or Path(f"{name}-{scale}")
     _run("paper", scale, directory, given, device=device, overwrite=overwrite, ray=ray, quiet=quiet)
