@@ -28,7 +28,6 @@ from percolab.features import saelens
 from percolab.features.register import CLASSES
 from percolab.features.saes import SparseAutoencoder
 from percolab.ground.devices import choose_device, device_name
-from percolab.ground.progress import silent
 
 
 def main() -> None:
@@ -74,8 +73,7 @@ def compared(name: str, method: SparseAutoencoder, values: torch.Tensor, repeats
 
 def ours(method: SparseAutoencoder, values: torch.Tensor) -> Any:
     """Return an autoencoder as percolab trains it."""
-    given = {name: getattr(method, name) for name in ("n_features", "frozen", "steps", "batch_size", "lr", "seed")}
-    return saelens.train(values, method.architecture, method.options(), **given, progress=silent)
+    return saelens.train(values, method)
 
 
 def theirs(method: SparseAutoencoder, values: torch.Tensor) -> Any:

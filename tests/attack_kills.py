@@ -26,7 +26,7 @@ import zarr.storage  # noqa: F401
 from attack_files import columns_of
 
 import percolab as pl
-from percolab.exports.formats import WRITERS, files_of
+from percolab.cli.export import WRITERS, files_of
 from percolab.ground import files
 from percolab.store import chunks, runners, schema
 

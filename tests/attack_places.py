@@ -29,7 +29,7 @@ from attack_kills import save as save_new
 
 import percolab as pl
 from percolab import exports
-from percolab.exports import formats
+from percolab.cli.export import WRITERS
 from percolab.exports.columns import DOCUMENT_TAILS
 
 PATIENCE_S = 600
@@ -270,7 +270,7 @@ def shards(made, folder):
 
 def export(form):
     def write(made, folder):
-        formats.WRITERS[form](made, folder / f"out-{type(made).__name__}-{form}", overwrite=True)
+        WRITERS[form](made, folder / f"out-{type(made).__name__}-{form}", overwrite=True)
 
     return write
 
@@ -293,7 +293,7 @@ def attack_disks(count, seed):
     """Write so many times to a disk that is full at some point; return how it ended."""
     random = np.random.default_rng(seed)
     truth = prepare()
-    writers = [(save, OLD, NEW), *((export(form), OLD, NEW) for form in formats.WRITERS)]
+    writers = [(save, OLD, NEW), *((export(form), OLD, NEW) for form in WRITERS)]
     writers += [(export(form), OLD_DOCUMENTS, NEW_DOCUMENTS) for form in DOCUMENT_TAILS]
     writers += [(shards, OLD, NEW), (shards, OLD, NEW_DOCUMENTS)]
     counts = Counter(tried=count, refused=0, written=0, lost=0, crashes=0, **{"left over": 0})
@@ -329,7 +329,7 @@ COMMANDS = (
     ["generate", "--n-points", "60000", "--dim", "20", "--seed", "1", "-o", "new.zarr", "--shards", "2"],
     ["documents", "--tokens", "256", "--count", "10000", "-o", "new.zarr"],
     ["documents", "--tokens", "256", "--count", "10000", "-o", "new.zarr", "--shards", "2"],
-    *(["export", "ds.zarr", "--format", form, "-o", "out"] for form in formats.WRITERS),
+    *(["export", "ds.zarr", "--format", form, "-o", "out"] for form in WRITERS),
     ["info", "ds.zarr", "--verify"],
     ["verify", "ds.zarr"],
 )

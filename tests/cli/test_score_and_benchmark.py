@@ -280,7 +280,7 @@ def test_a_bar_is_shown(arguments, place, trained, monkeypatch, capsys):
         def note(self, stage, text):
             shown.append(text)
 
-    monkeypatch.setattr(progress, "bar", lambda **options: nullcontext(Seen()))
+    monkeypatch.setattr("percolab.cli.features.bar", lambda **options: nullcontext(Seen()))
     assert scored(place, "one.zarr", *(str(trained) if word == "RUN" else word for word in arguments)) == 0
     if "--run" in arguments:
         assert shown == [

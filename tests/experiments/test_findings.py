@@ -52,7 +52,7 @@ def measured(forest, level, seeds=range(5)):
     raw = made(forest, 99, level, noise=0)
     for errors in networks:
         del errors.squared["raw"]
-    return findings.Measured(forest, networks, raw, "z", redraws=200)
+    return findings.Measured(forest, networks, raw, "z")
 
 
 def as_in_the_paper(name, fom, depth):
@@ -174,10 +174,11 @@ def many():
 CONFIG = ProbeConfig(depths=(0, 2), min_latent_size=20, draws=8, protocols=("subtree",), subtree_alphas=(1.0, 1e3, 1e5))
 
 
-def test_planted_signals_are_found_by_strength(many):
+def test_planted_signals_are_found_by_strength(many, monkeypatch):
+    monkeypatch.setattr(controls, "STRENGTHS", (0.01, 3.0))
     random = np.random.default_rng(0)
     A = torch.from_numpy(random.standard_normal((len(many), 6)).astype(np.float32))
-    found = planted_power(many, A, CONFIG, strengths=(0.01, 3.0), device="cpu")
+    found = planted_power(many, A, CONFIG, device="cpu")
     weak, strong = found["strengths"]
     assert strong["found"] == 1.0
     assert strong["error"] < 0.3

@@ -17,8 +17,9 @@ import torch
 
 import percolab as pl
 from percolab import exports
+from percolab.cli.export import WRITERS, files_of
 from percolab.corpora.collection import StoredDocuments
-from percolab.exports import columns, formats, release
+from percolab.exports import columns, release
 
 GOLDEN = sorted((Path(__file__).parents[1] / "golden").glob("*.npz"))
 
@@ -310,12 +311,10 @@ def test_foreign_files_are_named(ds, tmp_path):
         exports.read_csv(tmp_path / "t")
 
 
-@pytest.mark.parametrize("name", sorted(formats.WRITERS))
+@pytest.mark.parametrize("name", sorted(WRITERS))
 def test_formats_name_their_files(name, ds, tmp_path):
-    formats.WRITERS[name](ds, tmp_path / "a", overwrite=False, progress=lambda *_: None)
-    assert sorted(formats.files_of(name, ds, tmp_path / "a")) == sorted(
-        path for path in tmp_path.rglob("*") if path.is_file()
-    )
+    WRITERS[name](ds, tmp_path / "a", overwrite=False, progress=lambda *_: None)
+    assert sorted(files_of(name, ds, tmp_path / "a")) == sorted(path for path in tmp_path.rglob("*") if path.is_file())
 
 
 def test_parquet(either, ds, tmp_path, monkeypatch):

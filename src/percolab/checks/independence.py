@@ -25,7 +25,8 @@ from percolab.model.forest import Forest
 from percolab.model.recipe import Recipe
 from percolab.model.target import Target
 
-LARGEST_BLOCK, FEWEST_BLOCKS = 1024, 100  #: Most points of a block, and the fewest blocks that a law is tested on.
+SMALLEST_BLOCK, LARGEST_BLOCK = 16, 1024  #: Fewest and most points of a block.
+FEWEST_BLOCKS = 100  #: Fewest blocks that a law is tested on.
 MOST_ENTRIES = 150_000_000  #: Most entries of X that are read; in a larger dataset, some clusters and latents are read.
 #: Rounding errors allowed in a vector between two points, in units of the type's precision at the size of X.
 ROUNDING = 64
@@ -40,20 +41,15 @@ class Blocks:
     start: Ints
     size: Ints
 
-    def of_size(self, least: int) -> Blocks:
-        """Return the blocks of at least this many points."""
-        kept = self.size >= least
-        return Blocks(self.latent[kept], self.start[kept], self.size[kept])
-
     def __len__(self) -> int:
         return self.latent.size
 
 
-def blocks(forest: Forest, largest: int) -> Blocks:
-    """Return the latents of at most `largest` points whose parent has more, or that have no parent."""
+def blocks(forest: Forest, least: int, most: int) -> Blocks:
+    """Return the latents of `least` to `most` points whose parent has more than `most`, or that have no parent."""
     size, parent = forest.latent_size, forest.latent_parent
     above = np.where(parent >= 0, size[parent], np.iinfo(np.int64).max) if size.size else size
-    latent = np.flatnonzero((size <= largest) & (above > largest))
+    latent = np.flatnonzero((size >= least) & (size <= most) & (above > most))
     return Blocks(latent, forest.latent_start[latent], size[latent])
 
 
@@ -71,13 +67,13 @@ class Subject:
 
     @cached_property
     def blocks(self) -> Blocks:
-        """Blocks of at most `LARGEST_BLOCK` points."""
-        return blocks(self.forest, LARGEST_BLOCK)
+        """Blocks of `SMALLEST_BLOCK` to `LARGEST_BLOCK` points."""
+        return blocks(self.forest, SMALLEST_BLOCK, LARGEST_BLOCK)
 
     @cached_property
     def pairs(self) -> tuple[Blocks, Ints, Ints]:
-        """Two distinct random points of every block of at least 16 points, and their graph distance."""
-        chosen, rng = self.blocks.of_size(16), self.choices("pairs")
+        """Two distinct random points of every block, and their graph distance."""
+        chosen, rng = self.blocks, self.choices("pairs")
         first = rng.integers(chosen.size)
         second = rng.integers(chosen.size - 1)
         second += second >= first
@@ -152,7 +148,7 @@ class Part:
         if n * d <= most_entries:
             return cls(np.zeros(1, np.int64), np.array([n]), np.asarray(dataset.X))
         rows = most_entries // d
-        parts = blocks(dataset.forest, max(2, rows // 8))
+        parts = blocks(dataset.forest, 1, max(2, rows // 8))
         order = np.random.default_rng(SEED).permutation(len(parts))
         order = np.sort(order[np.cumsum(parts.size[order]) <= rows])
         start, stop = parts.start[order], parts.start[order] + parts.size[order]

@@ -12,7 +12,6 @@ methods, and how often correct data would fail.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Sequence
 from dataclasses import astuple, dataclass, replace
 from itertools import groupby
@@ -37,6 +36,7 @@ from percolab.model.recipe import ENGINE_NAMES, Recipe, Seeds
 from percolab.show import dot_rows, pages, style
 from percolab.show.distributions import panel
 from percolab.show.summary import one_line, summarise_documents
+from percolab.store.schema import check_counts
 from percolab.worlds.superposed import AnyDataset, Superposed, remade
 
 if TYPE_CHECKING:
@@ -143,7 +143,7 @@ class Verification:
         names = ("data", "law", "expected", "measured", "p_value", "error", "verdict", "note")
         return [{name: getattr(check, name) for name in names} for check in self.checks]
 
-    def report(self, path: str | os.PathLike[str]) -> Path:
+    def report(self, path: files.PathLike) -> Path:
         """Write one HTML page with a figure for each law, into a folder or to a file; return its path."""
         target = Path(path) if Path(path).suffix == ".html" else Path(path) / FILE_NAME
         with style.sheet():
@@ -284,7 +284,10 @@ def _validate_arrays(subject: Subject) -> None:
     if np.dtype(dataset.y.dtype) != target.y_dtype:
         raise ValueError(f"y must be {target.y_dtype} with target {target.kind!r}, got {dataset.y.dtype}")
     if dataset.source_row is None:
-        _validate_sizes(subject)
+        check_counts(recipe, n, forest.n_clusters)
+        least = recipe.min_cluster_size
+        if n and forest.cluster_size[-1] < least:
+            raise ValueError(f"cluster sizes must be at least {least} as in the recipe, got {forest.cluster_size[-1]}")
         for edit in recipe.edits:
             edit.check(n, n_latents)
     else:
@@ -293,15 +296,6 @@ def _validate_arrays(subject: Subject) -> None:
         check_finite(name, getattr(dataset, name))
     if not all(np.isfinite(subject.part.X[lo : lo + (1 << 15)]).all() for lo in range(0, len(subject.part.X), 1 << 15)):
         raise ValueError("X must be finite, got a row that is not")
-
-
-def _validate_sizes(subject: Subject) -> None:
-    n, recipe, size = subject.forest.n_points, subject.recipe, subject.forest.cluster_size
-    least = recipe.min_cluster_size
-    if n > recipe.n_points or (least == 1 and n != recipe.n_points):
-        raise ValueError(f"n_points must be {recipe.n_points} as in the recipe, got {n}")
-    if n and size[-1] < least:
-        raise ValueError(f"cluster sizes must be at least {least} as in the recipe, got {size[-1]}")
 
 
 def _validate_sources(subject: Subject, source_row: Ints) -> None:

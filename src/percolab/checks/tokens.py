@@ -106,11 +106,6 @@ def _check_below(name: str, values: NDArray[np.int32], limit: int | Ints) -> Non
         raise ValueError(f"{name} must be one that there is, got {outside[0]}")
 
 
-def _rows(corpus: Corpus, k: int) -> Ints:
-    """Return the row of each token id."""
-    return np.argsort(corpus.token_ids(k))
-
-
 # ---------------------------------------------------------------------- draws
 
 
@@ -149,7 +144,8 @@ def tokens(sample: Sample) -> Check:
     corpus, documents, square, degrees = sample.corpus, sample.documents, 0.0, 0
     for k in range(len(corpus.lexicons)):
         of_lexicon = documents.lexicon == k
-        context, rows = documents.context[of_lexicon], _rows(corpus, k)[documents.tokens[of_lexicon]]
+        row_of = np.argsort(corpus.token_ids(k))
+        context, rows = documents.context[of_lexicon], row_of[documents.tokens[of_lexicon]]
         order = np.argsort(context, axis=None, kind="stable")
         latents, first = np.unique(context.ravel()[order], return_index=True)
         for latent, part in zip(latents, np.split(rows.ravel()[order], first)[1:], strict=True):

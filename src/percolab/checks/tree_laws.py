@@ -164,7 +164,7 @@ _depth_laws = lru_cache(maxsize=1)(theory.depth_laws)
 
 def depths(subject: Subject) -> Check:
     """Check the depth of a random point below each of many independent latents, against its exact law."""
-    law, chosen = "depth", subject.blocks.of_size(16)
+    law, chosen = "depth", subject.blocks
     size = chosen.size
     row = chosen.start + subject.choices("points 16").integers(size) if len(chosen) else chosen.start
     depth = subject.forest.point_depth[row] - subject.forest.latent_depth[chosen.latent]

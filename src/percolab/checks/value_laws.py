@@ -10,17 +10,7 @@ from numpy.typing import NDArray
 
 from percolab.checks import verdicts
 from percolab.checks.independence import Subject
-from percolab.checks.verdicts import (
-    Check,
-    does_not_apply,
-    exact,
-    p_of_all_and_some,
-    p_of_score,
-    p_of_uniforms,
-    smallest,
-    statistical,
-    too_small,
-)
+from percolab.checks.verdicts import Check, does_not_apply, exact, statistical, too_small
 from percolab.ground.arrays import Floats, Ints
 from percolab.model.edits import Do
 from percolab.model.forest import Forest
@@ -75,17 +65,18 @@ def values(subject: Subject) -> Check:
     z = np.concatenate([dataset.latent_z[latents][:MOST_VALUES], dataset.point_z[points][:MOST_VALUES]])
     if z.size < FEWEST_VALUES:
         return too_small(law, "0 ± 1", f"{FEWEST_VALUES} values", f"{z.size}")
-    p_values = [p_of_uniforms(ndtr(z))]
+    p_values = [verdicts.p_of_uniforms(ndtr(z))]
     parent = subject.forest.latent_parent
     below = np.flatnonzero((parent >= 0) & latents & latents[parent])[:MOST_VALUES]
     if below.size >= FEWEST_VALUES:
         product = dataset.latent_z[below] * dataset.latent_z[parent[below]]
-        p_values.append(p_of_score(float(product.sum()) / math.sqrt(below.size)))
+        p_values.append(verdicts.p_of_score(float(product.sum()) / math.sqrt(below.size)))
     count = int(np.count_nonzero(~latents) + np.count_nonzero(~points))
     left_out = f" ({count:,} that edits set are left out)" if count else ""
     note = f"{z.size:,} values{left_out}; also that latents do not follow their parents"
     measured = f"{z.mean():.4f} ± {z.std():.4f}"
-    return statistical(law, "0 ± 1", measured, smallest(*p_values), note, verdicts.histogram(z, "z", normal=True))
+    p, draw = verdicts.smallest(*p_values), verdicts.histogram(z, "z", normal=True)
+    return statistical(law, "0 ± 1", measured, p, note, draw)
 
 
 def sums_above(subject: Subject) -> tuple[Floats, Ints]:
@@ -146,7 +137,7 @@ def targets_over_clusters(subject: Subject) -> Check:
     as_drawn = _clusters_as_drawn(subject)
     y = np.asarray(subject.dataset.y)[row[as_drawn]]
     several = y[forest.cluster_size[as_drawn] > 1]
-    p = p_of_all_and_some(ndtr(y), ndtr(several), FEWEST_CLUSTERS)
+    p = verdicts.p_of_all_and_some(ndtr(y), ndtr(several), FEWEST_CLUSTERS)
     note = f"one point of each of {y.size:,} clusters, and of the {several.size:,} with latents alone"
     measured = f"{y.mean():.4f} ± {y.std():.4f}"
     return statistical(law, "0 ± 1", measured, p, note, verdicts.histogram(y, "y", normal=True))
@@ -221,7 +212,7 @@ def silent_half(subject: Subject) -> Check:
     if silent.size < FEWEST_SIBLINGS:
         return too_small(law, "1/2", f"{FEWEST_SIBLINGS} pairs", f"{silent.size}")
     score = (2 * silent.sum() - silent.size) / np.sqrt(silent.size)
-    return statistical(law, "0.5", f"{silent.mean():.4f}", p_of_score(float(score)), f"{silent.size:,} pairs")
+    return statistical(law, "0.5", f"{silent.mean():.4f}", verdicts.p_of_score(float(score)), f"{silent.size:,} pairs")
 
 
 # ---------------------------------------------------------------------- cuts

@@ -11,10 +11,13 @@ import typer
 from percolab.cli.errors import command
 from percolab.cli.options import Factor, Overwrite, Store, integer, number_option, output_option, word_option
 from percolab.cli.output import print_wrote
+from percolab.corpora.collection import StoredDocuments
 from percolab.ground import files
 from percolab.ground.foreign_files import read_array
+from percolab.ground.progress import bar
 from percolab.ground.validation import check_choice, check_numbers
 from percolab.show.latent_colours import NAMED
+from percolab.store import finished
 
 PICTURE_SUFFIXES = (".png", ".pdf", ".svg")
 
@@ -55,9 +58,6 @@ def draw(
     percolab draw docs.zarr --document 3 -o document.png
     """
     from percolab import show
-    from percolab.corpora.collection import StoredDocuments
-    from percolab.ground.progress import bar
-    from percolab.store import finished
 
     form = check_choice("output", output.suffix, PICTURE_SUFFIXES).removeprefix(".")
     files.check_output(output, overwrite=overwrite)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
@@ -12,15 +12,14 @@ from percolab.cli import options
 from percolab.cli.errors import command
 from percolab.cli.generate import make
 from percolab.cli.options import argument, choice_option, listed, number_option, read_target, word_option
+from percolab.dataset.dataset import Dataset
 from percolab.ground.foreign_files import read_array, read_json
 from percolab.ground.progress import Progress
 from percolab.model.edits import Do, Edit, Move, Shift, Turn
 from percolab.model.recipe import PRESETS, Recipe
+from percolab.store.finished import load_points
 from percolab.worlds.generation import generate
 from percolab.worlds.superposition import Superposition, recipe_from_dict
-
-if TYPE_CHECKING:
-    from percolab.dataset.dataset import Dataset
 
 EDITS = "do:LATENT=VALUE, point:ROW=VALUE, shift:LATENT=DISTANCE@SEED, move:LATENT=NUMBER or turn:LATENT=SEED"
 
@@ -186,8 +185,6 @@ def superpose(
 
 def _factor(word: str) -> Recipe:
     """Return the recipe of a factor: of a preset, of a JSON file, or of an unedited dataset."""
-    from percolab.store.finished import load_points
-
     if word in PRESETS:
         return PRESETS[word]
     if Path(word).is_file():
@@ -208,9 +205,6 @@ def _factor(word: str) -> Recipe:
 
 def _dataset(path: str) -> Dataset:
     """Open a dataset; raise for a world."""
-    from percolab.dataset.dataset import Dataset
-    from percolab.store.finished import load_points
-
     dataset = load_points(path)
     if not isinstance(dataset, Dataset):
         raise ValueError(f"path must be a dataset of one hierarchy, got the superposed world {path!r}")

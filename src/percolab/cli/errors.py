@@ -9,7 +9,7 @@ import re
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import typer
 from typer.core import TyperCommand
@@ -55,6 +55,10 @@ LIBRARY_NAMES: Mapping[str, Mapping[str, str]] = {
     "represent": {"experiment": "name"},
 }
 
+#: What is raised for words on the command line that are not understood: click's `UsageError`. Some versions of typer
+#: import click, and others carry a copy of it.
+WrongUse: Any = typer.BadParameter.__base__
+
 #: Messages of native libraries when memory is short: they have no exception type for it.
 NO_ROOM = (
     "can't allocate memory",
@@ -75,20 +79,6 @@ class CommandError(Exception):
     def __init__(self, message: str, code: int) -> None:
         super().__init__(message)
         self.code = code
-
-
-@runtime_checkable
-class WrongUse(Protocol):
-    """What is raised for words on the command line that are not understood.
-
-    Some versions of typer import click and others carry a copy of it, but both raise this.
-    """
-
-    ctx: Any
-    exit_code: int
-
-    def format_message(self) -> str:
-        """Return the message."""
 
 
 class Command(TyperCommand):
@@ -181,7 +171,7 @@ def _os_error(error: OSError) -> tuple[str, int]:
     return f"{error.strerror}{place}", FAILURE
 
 
-def wrong_use(error: WrongUse) -> str:
+def wrong_use(error: Any) -> str:
     """Return the message for words that are not understood, in the form of all messages, and where to look them up."""
     page = f"(see {getattr(error.ctx, 'command_path', None) or 'percolab'} --help)"
     if isinstance(error, typer.BadParameter) and error.param is not None and error.param.opts:

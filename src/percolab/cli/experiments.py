@@ -18,8 +18,10 @@ from percolab.experiments import FORMERLY, REPRESENT
 from percolab.ground import files
 from percolab.ground.extras import missing
 from percolab.ground.foreign_files import read_array
-from percolab.ground.validation import check_choice, check_number
+from percolab.ground.progress import bar, clock
+from percolab.ground.validation import check_choice
 from percolab.nn.config import FITTED_FOM, SCALES
+from percolab.store import finished
 from percolab.study.settings import DATA, HIERARCHY
 
 ExperimentOutput = Annotated[Path | None, output_option("DIR", "Directory. Default: EXPERIMENT-SCALE.")]
@@ -86,8 +88,6 @@ def resumable(how: str) -> Iterator[None]:
 
 def run_in(directory: Path, run: Callable[..., dict[str, Any]], *, quiet: bool, **given: Any) -> dict[str, Any]:
     """Run an experiment in a directory, showing progress; return its numbers."""
-    from percolab.ground.progress import bar
-
     with resumable("the same command resumes it"), bar(visible=not quiet) as display:
         return run(output=directory, progress=display, **given)
 
@@ -122,7 +122,6 @@ def reproduce(
     percolab reproduce multi-cluster -o multi
     """
     check_choice("name", name, HIERARCHY)
-    check_number("fit_from", fit_from, 0)
     given = {"data": name, "epochs": epochs, "seeds": seeds, "fit_from": fit_from, "draws": draws}
     directory = output or Path(f"{name}-{scale}")
     _run("paper", scale, directory, given, device=device, overwrite=overwrite, ray=ray, workers=workers, quiet=quiet)
@@ -242,7 +241,6 @@ def diff(
     percolab diff a.npy b.npy --method topk@n_features=1024+k=16
     """
     need_packages()
-    from percolab.ground.progress import bar
     from percolab.study.crosscoder import diff as run
 
     if output is not None:
@@ -283,7 +281,6 @@ def network_of(place: Path, data: str | None, device: str) -> tuple[Any, Any]:
     """Return a network and its data: a run on documents has its corpus, a run on points needs the dataset's path."""
     from percolab.nn.training import checkpoint
     from percolab.nn.training.training import load_model
-    from percolab.store import finished
 
     if place.suffix == ".npy":
         return read_array("activations", place), None
@@ -310,7 +307,6 @@ def _run(name: str, scale: str, output: Path | None, given: dict[str, Any], *, q
     """Run an experiment, print the answers, and where the report is."""
     need_packages()
     from percolab.experiments.runs import find
-    from percolab.ground.progress import clock
     from percolab.intervals import Estimate
     from percolab.study.directory import REPORT
 

@@ -13,7 +13,10 @@ from percolab.cli.options import Overwrite, Store, number_option, output_option,
 from percolab.cli.options import seed as seed_number
 from percolab.cli.output import print_wrote
 from percolab.corpora.collection import StoredDocuments
+from percolab.features.inputs import read_codes
 from percolab.ground import files
+from percolab.ground.progress import bar
+from percolab.store import finished
 
 LOOPBACK = "127.0.0.1"
 
@@ -57,10 +60,7 @@ def explore(
     # a store larger than memory
     percolab explore big.zarr --serve
     """
-    from percolab.features.inputs import read_codes
-    from percolab.ground.progress import bar
     from percolab.show.explorer import explore as build
-    from percolab.store import finished
 
     if (output is None) != serve:
         raise ValueError(f"output must be {'left out with' if serve else 'given unless'} serve, got {output}")

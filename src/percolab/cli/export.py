@@ -2,14 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Annotated
 
 from percolab.cli.errors import command
 from percolab.cli.options import Factor, Overwrite, Store, output_option, word_option
 from percolab.cli.output import print_wrote
-from percolab.exports.formats import WRITERS, files_of
+from percolab.corpora.collection import StoredDocuments
+from percolab.exports.columns import DOCUMENT_TAILS, TAILS, paths
+from percolab.exports.hdf5 import to_hdf5
+from percolab.exports.release import to_npz
+from percolab.exports.tables import to_csv, to_parquet
 from percolab.ground import files
+from percolab.ground.progress import bar
+from percolab.ground.validation import check_choice
+from percolab.store import finished
+from percolab.worlds.superposed import AnyDataset
+
+#: The writer of each format.
+WRITERS: Mapping[str, Callable[..., None]] = {
+    "npz": to_npz, "parquet": to_parquet, "csv": to_csv, "hdf5": to_hdf5, "huggingface": to_parquet,
+}  # fmt: skip
 
 
 @command
@@ -37,9 +51,6 @@ def export(
     # a superposed world with the hierarchy of its second factor
     percolab export two.zarr --factor 1 --format npz -o two
     """
-    from percolab.ground.progress import bar
-    from percolab.store import finished
-
     dataset = finished.load(path)
     paths = files_of(form, dataset, output)
     for file in paths if form not in ("parquet", "huggingface") else ():  # there the folder is made first
@@ -47,3 +58,10 @@ def export(
     with bar(label="exporting") as display:
         WRITERS[form](dataset, output, factor=factor, overwrite=overwrite, progress=display)
     print_wrote(" and ".join(map(str, paths)))
+
+
+def files_of(form: str, dataset: AnyDataset | StoredDocuments, stem: files.PathLike) -> tuple[Path, ...]:
+    """Return the files that the writer of a format makes for a stem; refuse a format that documents do not have."""
+    tails = DOCUMENT_TAILS if isinstance(dataset, StoredDocuments) else TAILS
+    known = "parquet" if form == "huggingface" else form
+    return paths(check_choice("format", known, tuple(tails)), stem, tails)

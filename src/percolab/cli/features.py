@@ -17,10 +17,13 @@ from percolab.cli.errors import UnfinishedError, command
 from percolab.cli.experiments import look_here, need_packages, one_of, own_networks, run_in
 from percolab.cli.options import argument, choice_option, number, number_option, output_option, word_option
 from percolab.cli.output import aligned, print_json, write
-from percolab.features.register import METHODS, TRUTHFUL
+from percolab.features.inputs import read_codes
+from percolab.features.register import METHODS, TRUTHFUL, has_sae_lens
 from percolab.ground import files
 from percolab.ground.foreign_files import read_array
+from percolab.ground.progress import bar
 from percolab.nn.config import SCALES
+from percolab.store.finished import load_points
 
 if TYPE_CHECKING:
     from percolab.features.result import Score
@@ -121,9 +124,6 @@ class Scored(NamedTuple):
 def _score_codes(path: str, codes: Path, rows: Path | None, settings: dict[str, Any]) -> Scored:
     """Score the codes in a file."""
     from percolab import features
-    from percolab.features.inputs import read_codes
-    from percolab.ground.progress import bar
-    from percolab.store.finished import load_points
 
     given = read_codes("codes", codes)
     if rows is not None:
@@ -138,8 +138,6 @@ def _score_networks(path: str, sources: dict[str, Any], methods: list[str], *, d
     """Score methods on the networks of a run, of the user, or of a folder."""
     need_packages()
     from percolab.benchmark import one_network
-    from percolab.ground.progress import bar
-    from percolab.store.finished import load_points
     from percolab.study.measured import RAW
 
     look_here(*methods)
@@ -245,7 +243,6 @@ def benchmark(
     """
     need_packages()
     from percolab.benchmark.declaration import benchmark as run
-    from percolab.features.register import has_sae_lens
 
     if check is not None:
         _check(check)

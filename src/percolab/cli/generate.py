@@ -15,10 +15,15 @@ from percolab.cli.networks import MOST_CORPUS
 from percolab.cli.options import argument, choice_option, given, listed, number, number_option, read_target, word_option
 from percolab.corpora.collection import DocumentRange
 from percolab.corpora.corpus import Corpus
+from percolab.ground import progress
 from percolab.ground.foreign_files import read_json
+from percolab.ground.memory import readable
 from percolab.ground.validation import check_choice, check_integer
 from percolab.model.recipe import DEFAULT_ENGINE, ENGINE_NAMES, MODES, Recipe, Seeds
+from percolab.show import summary
+from percolab.store import commit
 from percolab.store.schema import AnyRecipe
+from percolab.store.shards import generate_store, recipe_to_resume
 from percolab.worlds import generation
 from percolab.worlds.generation import PRESETS
 from percolab.worlds.superposed import AnyDataset
@@ -86,8 +91,6 @@ def generate(
     # larger than memory; if interrupted, the same command resumes it
     percolab generate --n-points 1e7 --dim 100 --seed 7 --shards 32 -o f.zarr
     """
-    from percolab.store.shards import recipe_to_resume
-
     fixed: dict[str, Any] = {"n_points": n_points, "dim": dim, "mode": mode, "engine": engine}
     fixed |= {"create_prob": create_prob, "mean_degree": mean_degree}
     seeds = {"seed": seed, "graph_seed": graph_seed, "embed_seed": embed_seed, "value_seed": value_seed}
@@ -155,10 +158,6 @@ def _seeds(options: dict[str, int | None], begun: Callable[[], Recipe | None] | 
 
 def make(made_with: Callable[..., AnyDataset], output: str, *, overwrite: bool, sync: bool = True, quiet: bool) -> None:
     """Make a dataset or a world in memory, write it, and describe it; `made_with` is called with `progress`."""
-    from percolab.ground import progress
-    from percolab.show import summary
-    from percolab.store import commit
-
     commit.check_target(output, overwrite=overwrite)
     with progress.bar(visible=not quiet, label="making") as display:
         dataset = made_with(progress=display)
@@ -169,11 +168,6 @@ def make(made_with: Callable[..., AnyDataset], output: str, *, overwrite: bool, 
 
 def in_shards(recipe: AnyRecipe, output: str, how: dict[str, Any], overwrite: bool, quiet: bool) -> None:
     """Make a dataset or documents straight into a store, and say what was made."""
-    from percolab.ground import progress
-    from percolab.ground.memory import readable
-    from percolab.show import summary
-    from percolab.store.shards import generate_store
-
     with resumable("the same command resumes it"), progress.bar(visible=not quiet) as display:
         made = generate_store(recipe, output, overwrite=overwrite, progress=display, **how)
     if quiet:

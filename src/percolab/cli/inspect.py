@@ -11,7 +11,12 @@ import typer
 from percolab.cli.errors import FAILURE, Judge, command
 from percolab.cli.options import AsJson, Factor, Overwrite, Store, argument, word_option
 from percolab.cli.output import print_json, print_wrote
+from percolab.corpora.collection import StoredDocuments
 from percolab.ground import files
+from percolab.ground.progress import bar
+from percolab.show import summary
+from percolab.store import finished, locations
+from percolab.worlds.superposed import truth
 
 TABLE_WIDTH = 110  #: Width of wide tables where no terminal says how much room there is.
 
@@ -46,12 +51,6 @@ def info(
     # the second hierarchy of a superposed world
     percolab info two.zarr --factor 1
     """
-    from percolab.corpora.collection import StoredDocuments
-    from percolab.ground.progress import bar
-    from percolab.show import summary
-    from percolab.store import finished, locations
-    from percolab.worlds.superposed import truth
-
     if explorer is not None and html is None:
         raise ValueError(f"explorer must be left out without html, got {str(explorer)!r}")
     if explorer is not None and not explorer.is_file():
@@ -105,8 +104,6 @@ def verify(
     percolab verify
     """
     from percolab.checks.suite import verify as check
-    from percolab.ground.progress import bar
-    from percolab.store import finished
 
     if report is not None:
         if report.is_file() and report.suffix != ".html":

@@ -14,10 +14,14 @@ from percolab.cli.errors import command
 from percolab.cli.experiments import need_packages, one_of, own_networks, resumable
 from percolab.cli.options import argument, given, integer, number, number_option, output_option, word_option
 from percolab.cli.output import print_json
+from percolab.corpora.corpus import Corpus
 from percolab.ground import files
 from percolab.ground.foreign_files import read_json
+from percolab.ground.progress import bar
 from percolab.ground.validation import check_integer
 from percolab.nn.config import UNTRAINED, CorpusTrainConfig, ProbeConfig, TrainConfig, training_from
+from percolab.store import finished
+from percolab.worlds.superposed import truth
 
 DEPTH_STEP = 5
 MOST_CORPUS = 1 << 28  #: Bytes of a corpus as JSON; a lexicon without a recipe is written as its columns.
@@ -69,8 +73,6 @@ def train(
     percolab train one.zarr -o run --resume
     """
     need_packages()
-    from percolab.corpora.corpus import Corpus
-    from percolab.ground.progress import bar
     from percolab.nn.networks.objective import in_words, objective
     from percolab.nn.training import checkpoint, history, training
     from percolab.study import pictures
@@ -110,9 +112,6 @@ def train(
 
 def _training_data(path: str) -> Any:
     """Return the dataset, the world or the corpus at a path."""
-    from percolab.corpora.corpus import Corpus
-    from percolab.store import finished
-
     if not path.endswith(".json"):
         stored = finished.load(path)
         return getattr(stored, "corpus", stored)  # of stored documents the corpus alone is used
@@ -130,7 +129,6 @@ def baselines(path: options.Store, device: options.Device = "auto", as_json: opt
     need_packages()
     from percolab.nn.networks import baseline
     from percolab.nn.networks.objective import in_words
-    from percolab.store import finished
 
     scores = baseline.baselines(finished.load_points(path), device=device, progress=True)
     by_name = {name: asdict(score) for name, score in scores.items()}
@@ -188,9 +186,7 @@ def probe(
         raise ValueError(f"layers must come with network or activations, got {layers!r} with a run")
     from percolab.experiments import paper_figures
     from percolab.nn.probing import controls, probed_networks
-    from percolab.store import finished
     from percolab.study import pictures
-    from percolab.worlds.superposed import truth
 
     if (output / "per_latent.csv").exists() and not overwrite:
         raise FileExistsError(f"output must not hold probes unless overwrite is given, got {str(output)!r}")
@@ -219,7 +215,6 @@ def _probe_own(
     overwrite: bool, device: str,
 ) -> None:  # fmt: skip
     """Compare networks of one's own with untrained ones and the raw input, by probes and separation."""
-    from percolab.store import finished
     from percolab.study.comparison import check_folder, compare
     from percolab.study.readers import LatentProbe, Separation
 

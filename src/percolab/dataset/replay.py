@@ -128,13 +128,8 @@ def turn(recipe: Recipe, forest: Forest, edit: Turn, before: Sequence[Edit], X: 
         X[start:stop] += X[row] - was  # the row has moved already: it is below the latent, or hangs on it
 
 
-def turned_directions(recipe: Recipe, forest: Forest, edit: Turn, before: Sequence[Edit]) -> tuple[slice, NDArray[Any]]:
-    """Return the rows of a turned latent and the unit vectors that the turn gives them."""
-    way, _ = way_of(recipe, forest, edit.latent)
-    return way.interval, _turned(recipe, forest, way, edit, before)
-
-
 def _turned(recipe: Recipe, forest: Forest, way: Way, edit: Turn, before: Sequence[Edit]) -> NDArray[Any]:
+    """Return the unit vectors that a turn gives the rows of its latent."""
     vector = positions.vector_below(recipe, forest, way.cluster, _sides(way), _seeds(recipe, before, way)[:-1])
     return positions.turned_directions(forest, edit.latent, vector, edit.seed)
 

@@ -1,7 +1,5 @@
 """Merges of clusters, one after another: which group a point is in, and the merger tree as nested intervals."""
 
-from __future__ import annotations
-
 from percolab.ground.compiled import kernel
 
 

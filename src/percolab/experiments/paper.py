@@ -28,6 +28,7 @@ import torch
 
 from percolab.experiments import paper_figures, paper_findings, paper_tables
 from percolab.experiments.paper_findings import Findings
+from percolab.ground.validation import check_number
 from percolab.intervals import Estimate, over_seeds
 from percolab.nn.config import FITTED_FOM, UNTRAINED, ProbeConfig, TrainConfig
 from percolab.nn.networks.activations import label
@@ -55,6 +56,9 @@ class Options:
     probing: ProbeConfig
     fit_from: float = FITTED_FOM  #: FOM from which the second power law is fitted
     shorter: int | None = None  #: epochs of a second, shorter training, for comparison
+
+    def __post_init__(self) -> None:
+        check_number("fit_from", self.fit_from, 0)
 
 
 def options(scale: str, seeds: int, training: TrainConfig) -> Options:

@@ -100,15 +100,7 @@ def verdict(cases: Sequence[Case]) -> str:
 class Measured:
     """Errors of the probes of one target and protocol, on several networks, and how to redraw the latents."""
 
-    def __init__(
-        self,
-        forest: Forest,
-        networks: Sequence[ProbeErrors],
-        raw: ProbeErrors,
-        target: str,
-        *,
-        redraws: int = intervals.REDRAWS,
-    ) -> None:
+    def __init__(self, forest: Forest, networks: Sequence[ProbeErrors], raw: ProbeErrors, target: str) -> None:
         k = raw.at(target)[0]
         kept = raw.baseline[:, k] >= LEAST_BASELINE
         latent = raw.latent[kept]
@@ -120,7 +112,7 @@ class Measured:
         self.fresh, self.permuted = (
             self._over_draws(networks, raw, kept, f"{target}_{kind}") for kind in ("redrawn", "shuffled")
         )
-        self.place, self.redraws = intervals.places(forest, latent), redraws
+        self.place = intervals.places(forest, latent)
         self.n, self.depth_index, self.depths = raw.n[kept], raw.depth_index[kept], raw.depths
 
     def _over_draws(self, networks: Sequence[ProbeErrors], raw: ProbeErrors, kept: Any, target: str) -> Floats | None:
@@ -158,7 +150,7 @@ class Measured:
     def draw(self, members: Ints) -> tuple[Ints, Floats]:
         """Return the blocks of kin among some latents, and how often each counts when blocks are redrawn (1 + B, L)."""
         blocks = intervals.kin(self.place[members])
-        return blocks, intervals.redrawn(blocks, self.redraws)
+        return blocks, intervals.redrawn(blocks)
 
     def median(self, values: Floats, members: Ints) -> Estimate:
         """Return the median over some latents of positive values (networks, latents)."""

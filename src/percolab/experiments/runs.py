@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import importlib
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 from percolab.experiments import FORMERLY, REPRESENT
-from percolab.ground.validation import check_choice, check_number
-from percolab.nn.config import FITTED_FOM
+from percolab.ground.validation import check_choice
 from percolab.study.experiment import Experiment
 from percolab.study.settings import Settings
 
@@ -19,15 +18,7 @@ def find(name: str) -> Experiment[Any]:
     return importlib.import_module(f"percolab.experiments.{FORMERLY.get(name, name)}").EXPERIMENT
 
 
-def experiment(
-    name: str,
-    scale: str = "paper",
-    *,
-    epochs: int | None = None,
-    seeds: int | None = None,
-    fit_from: float = FITTED_FOM,
-    draws: int = 1,
-) -> Settings[Any]:
+def experiment(name: str, scale: str = "paper", **given: Any) -> Settings[Any]:
     """Return the settings of an experiment of the paper, at its scale or a small one.
 
     Parameters
@@ -36,18 +27,14 @@ def experiment(
         ``"one-cluster"`` or ``"multi-cluster"``.
     scale
         ``"paper"``, or ``"small"``: about 10,000 points and a smaller network, minutes on a laptop.
-    epochs
-        Another number of epochs than the experiment's own.
-    seeds
-        How many networks are trained; None: 5 at the paper's scale, 2 at the small one. The first has the paper's seed.
-    fit_from
-        FOM from which a second power law is fitted, beside the one of all latents.
-    draws
-        Draws of the data; from three on, intervals are over draws.
+    given
+        `epochs`: another number of epochs than the experiment's own. `seeds`: how many networks are trained, by default
+        5 at the paper's scale and 2 at the small one; the first has the paper's seed. `fit_from`: FOM from which a
+        second power law is fitted, beside the one of all latents. `draws`: draws of the data; from three on, intervals
+        are over draws.
     """
     check_choice("experiment", name, find("paper").data)
-    check_number("fit_from", fit_from, 0)
-    return find("paper").settings(scale, data=name, epochs=epochs, seeds=seeds, draws=draws, fit_from=fit_from)
+    return find("paper").settings(scale, data=name, **given)
 
 
 def reproduce(
@@ -94,12 +81,7 @@ def represent(
 
 
 def scaling(
-    output: str | os.PathLike[str],
-    chosen: Settings[Any] | None = None,
-    *,
-    scale: str = "paper",
-    data: Sequence[str] | None = None,
-    **given: Any,
+    output: str | os.PathLike[str], chosen: Settings[Any] | None = None, *, scale: str = "paper", **given: Any
 ) -> dict[str, Any]:
     """Measure how errors fall with rows and width, resuming an earlier run in `output`; return all numbers.
 
@@ -111,12 +93,10 @@ def scaling(
         Settings; None makes them from all else.
     scale
         ``"paper"``, or ``"small"``: minutes on a laptop.
-    data
-        Some of ``"one-cluster"`` and ``"multi-cluster"``; None takes both.
     given
-        As for `represent`.
+        As for `represent`; `data` is some of ``"one-cluster"`` and ``"multi-cluster"``, by default both.
     """
-    return _run(chosen, output, {"data": data, **given}, find("scaling").settings, scale)
+    return _run(chosen, output, given, find("scaling").settings, scale)
 
 
 HOW = ("device", "overwrite", "ray", "workers", "progress")

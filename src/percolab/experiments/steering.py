@@ -60,7 +60,6 @@ PICTURED = {
     "feature": ("features' directions", "other feature", "feature of an unrelated concept"),
 }
 SAME = "1 if it does not matter where a sample is"
-At = tuple[int, int, int]  #: Epoch, layer and dose, by their numbers.
 
 
 @dataclass(frozen=True)
@@ -255,18 +254,16 @@ def analyse(s: Settings[Options], results: Results) -> Iterator[Row]:
         for k, layer in enumerate(data.layers):
             for d, dose in enumerate(data.doses):
                 names = {"network": "trained" if epoch else "untrained", "layer": layer, "dose": dose}
-                yield from _own_rows(data, pairs, (e, k, d), names)
-                yield from _probe_rows(data, latents, (e, k, d), names)
+                moved = {key: v[:, :, e, k, ..., d] for key, v in (data.concepts | data.latents).items()}
+                yield from _own_rows(data, moved, pairs, names)
+                yield from _probe_rows(data, moved, latents, names)
                 if dose == 1.0 and epoch:
-                    yield from _leak_rows(data, pairs, latents, (e, k, d), names)
+                    yield from _leak_rows(data, moved, pairs, latents, names)
 
 
-def _own_rows(data: Measured, blocks: Ints, at: At, names: dict[str, Any]) -> Iterator[Row]:
+def _own_rows(data: Measured, moved: dict[str, Array], blocks: Ints, names: dict[str, Any]) -> Iterator[Row]:
     """Return slopes along own, random and features' directions, and of the right feature less another."""
-    e, k, d = at
-    by_direction = {
-        name: data.concepts[name][:, :, e, k, :, :, d] for name in ("own", "random", "feature", "other_feature")
-    }
+    by_direction = {name: moved[name] for name in ("own", "random", "feature", "other_feature")}
     by_direction[LESS_OTHER] = by_direction["feature"] - by_direction["other_feature"]
     for direction, values in by_direction.items():
         for case, response in responses.by_relevance(values, data.pairs["factor"]).items():
@@ -279,14 +276,13 @@ def _own_rows(data: Measured, blocks: Ints, at: At, names: dict[str, Any]) -> It
             yield row(r2, measure="r2", **here)
 
 
-def _probe_rows(data: Measured, blocks: Ints, at: At, names: dict[str, Any]) -> Iterator[Row]:
+def _probe_rows(data: Measured, moved: dict[str, Array], blocks: Ints, names: dict[str, Any]) -> Iterator[Row]:
     """Return slopes along directions of probes, and of probes of fresh values, all draws together."""
-    e, k, d = at
     law = names["dose"] * data.law
     for case in ("relevant", "irrelevant"):
 
         def response(name: str, case: str = case) -> Floats:
-            return responses.by_relevance(data.latents[name][:, :, e, k, :, d], data.latent_factor)[case]
+            return responses.by_relevance(moved[name], data.latent_factor)[case]
 
         slope, r2 = responses.response_line(law, response("probe"), blocks)
         here = {"direction": "probe", "case": case, **names}
@@ -297,14 +293,15 @@ def _probe_rows(data: Measured, blocks: Ints, at: At, names: dict[str, Any]) -> 
         yield band(null, measure="slope", direction="fresh probe", case=case, **names)
 
 
-def _leak_rows(data: Measured, pairs: Ints, latents: Ints, at: At, names: dict[str, Any]) -> Iterator[Row]:
+def _leak_rows(
+    data: Measured, moved: dict[str, Array], pairs: Ints, latents: Ints, names: dict[str, Any]
+) -> Iterator[Row]:
     """Return leakage of probes' and features' directions where the hierarchy is relevant."""
-    e, k, d = at
-    for direction, measured, factor, blocks in (
-        ("probe", data.latents, data.latent_factor, latents),
-        ("feature", data.concepts, data.pairs["factor"], pairs),
+    for direction, factor, blocks in (
+        ("probe", data.latent_factor, latents),
+        ("feature", data.pairs["factor"], pairs),
     ):
-        both = [measured[f"{direction}_{part}"][:, :, e, k, ..., d] for part in ("size", "leak")]
+        both = [moved[f"{direction}_{part}"] for part in ("size", "leak")]
         relevant = [responses.by_relevance(values, factor)["relevant"] for values in both]
         inside, outside = (values if values.ndim == 2 else mean_of_known(values, 1) for values in relevant)
         if np.isfinite(inside).any():

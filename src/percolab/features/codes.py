@@ -20,10 +20,11 @@ class Codes(ABC):
     """A matrix of activations of features: (rows, features), finite and not negative."""
 
     shape: tuple[int, int]
+    values: Any  #: the matrix; a class without it has its own `take`
 
-    @abstractmethod
     def take(self, rows: NDArray[np.int64] | slice) -> Any:
         """Return some rows, as an array or a CSR array."""
+        return self.values[rows]
 
     def row_slices(self) -> Iterator[slice]:
         """Yield slices that cover all rows, one per block."""
@@ -59,10 +60,6 @@ class DenseCodes(Codes):
         self.shape = (values.shape[0], values.shape[1])
         self._direct = values.dtype in (np.float32, np.float64) and values.flags.c_contiguous
 
-    def take(self, rows: NDArray[np.int64] | slice) -> Any:
-        """Return some rows."""
-        return self.values[rows]
-
     def most_columns(self) -> int:
         """Return the largest number of features in a block."""
         return self.shape[1] if self._direct else max(1, COPY_BYTES // (8 * max(1, self.shape[0])))
@@ -82,12 +79,8 @@ class SparseCodes(Codes):
         if not matrix.has_canonical_format:
             matrix = matrix.copy()
             matrix.sum_duplicates()
-        self.matrix = matrix
+        self.values = matrix
         self.shape = (matrix.shape[0], matrix.shape[1])
-
-    def take(self, rows: NDArray[np.int64] | slice) -> Any:
-        """Return some rows."""
-        return self.matrix[rows]
 
 
 class DeviceCodes(Codes):

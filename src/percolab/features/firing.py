@@ -102,7 +102,7 @@ def round_down(threshold: Floats, dtype: np.dtype[Any]) -> NDArray[Any]:
 
 def _pack_sparse(codes: SparseCodes, order: Ints, threshold: Floats) -> Firing:
     n, n_features = codes.shape
-    matrix = codes.matrix
+    matrix = codes.values
     fired = np.zeros(n_features, np.int64)
     if _count_sparse(matrix.indptr, matrix.indices, matrix.data, threshold, fired) >= 0:
         codes.refuse()

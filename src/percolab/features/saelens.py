@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from itertools import islice, pairwise
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -26,7 +26,9 @@ from percolab.features.codes import BLOCK_CELLS
 from percolab.features.methods import in_blocks
 from percolab.ground.devices import recorded, tf32, warmed_up
 from percolab.ground.extras import needing
-from percolab.ground.progress import Progress
+
+if TYPE_CHECKING:
+    from percolab.features.saes import SparseAutoencoder
 
 with needing("this method needs", "sae", "SAELens"), warnings.catch_warnings():
     warnings.simplefilter("ignore")  # of the many packages that it imports
@@ -50,35 +52,24 @@ def batches(values: torch.Tensor, batch_size: int, seed: int) -> Iterator[torch.
             yield values[rows]
 
 
-def train(
-    values: torch.Tensor,
-    architecture: str,
-    options: dict[str, Any],
-    *,
-    n_features: int,
-    frozen: str | None,
-    steps: int,
-    batch_size: int,
-    lr: float,
-    seed: int,
-    progress: Progress,
-) -> Any:
-    """Train an autoencoder on rows (n, d) and return it in the form that SAELens uses after training.
+def train(values: torch.Tensor, method: SparseAutoencoder) -> Any:
+    """Train the autoencoder of a method on rows (n, d) and return it in the form that SAELens uses after training.
 
     Activations are multiplied by sqrt(d) over their mean norm; the factor is then folded into the weights. The
     decoder bias starts at the mean. The learning rate falls to 0 over the last fifth of the steps. On CUDA, matrix
     products are in TF32.
     """
     scale = float(values.shape[1] ** 0.5 / values.norm(dim=1).mean().clamp(min=1e-12))
-    scaled, size = values * scale, min(batch_size, len(values))
-    sae = begin(scaled, architecture, options, n_features=n_features, frozen=frozen, seed=seed)
-    training = Training(sae, size, steps, lr, soft=frozen == "soft")
+    scaled, size, steps = values * scale, min(method.batch_size, len(values)), method.steps
+    how: dict[str, Any] = {"n_features": method.n_features, "frozen": method.frozen, "seed": method.seed}
+    sae = begin(scaled, method.architecture, method.options(), **how)
+    training = Training(sae, size, steps, method.lr, soft=method.frozen == "soft")
     with tf32(values.is_cuda):
-        for step, batch in zip(range(steps), batches(scaled, size, seed), strict=False):
+        for step, batch in zip(range(steps), batches(scaled, size, method.seed), strict=False):
             if step % max(1, steps // 100) == 0:
-                progress("autoencoder", step, steps)
+                method.progress("autoencoder", step, steps)
             training.take(step, batch)
-    progress("autoencoder", steps, steps)
+    method.progress("autoencoder", steps, steps)
     training.finish()
     trained = for_use(sae, str(values.device))
     trained.fold_activation_norm_scaling_factor(scale)
@@ -289,17 +280,11 @@ def decoder(sae: Any) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
     """Return directions (features, d) and bias (d,): SAELens' decoding of a code of 1, and of no code."""
     with torch.no_grad():
         bias = sae.decode(torch.zeros(1, sae.cfg.d_sae, device=sae.device))[0]
-        # Some architectures divide codes by the decoder's norms, so decode rather than read W_dec.
-        step = max(1, BLOCK_CELLS // sae.cfg.d_sae)
-        parts = [sae.decode(one_hot) - bias for one_hot in _one_hot(sae.cfg.d_sae, step, sae.device)]
+        # Some architectures divide codes by the decoder's norms, so decode rather than read W_dec; in blocks, as the
+        # identity is too large for many features.
+        blocks = torch.arange(sae.cfg.d_sae, device=sae.device).split(max(1, BLOCK_CELLS // sae.cfg.d_sae))
+        parts = [sae.decode(torch.nn.functional.one_hot(at, sae.cfg.d_sae).float()) - bias for at in blocks]
     return torch.cat(parts).cpu().numpy(), bias.cpu().numpy()
-
-
-def _one_hot(count: int, step: int, device: Any) -> Iterator[torch.Tensor]:
-    """Yield the rows of the identity in blocks: the whole matrix is too large for many features."""
-    for lo in range(0, count, step):
-        at = torch.arange(lo, min(lo + step, count), device=device)
-        yield torch.nn.functional.one_hot(at, count).float()
 
 
 def load(path: str | os.PathLike[str], device: str) -> Any:

@@ -60,18 +60,12 @@ class SparseAutoencoder(Decodes):
             raise ValueError("lr must be above 0, got 0")
         if self.frozen is not None:
             check_choice("frozen", self.frozen, ("decoder", "encoder", "soft"))
-        options = self.options()
+        self.options()  # raises for options that are wrong
         with needing("this method needs", "sae", "SAELens"):  # which brings torch
             from percolab.features import on_torch, saelens
         from percolab.ground.devices import choose_device
 
-        values = on_torch.as_rows(activations, choose_device(self.device))
-        return self._take(
-            saelens.train(
-                values, self.architecture, options, n_features=self.n_features, frozen=self.frozen, steps=self.steps,
-                batch_size=self.batch_size, lr=self.lr, seed=self.seed, progress=self.progress,
-            )
-        )  # fmt: skip
+        return self._take(saelens.train(on_torch.as_rows(activations, choose_device(self.device)), self))
 
     def _take(self, sae: Any) -> Self:
         from percolab.features import saelens

@@ -7,14 +7,13 @@ Needs matplotlib and networkx, in the extras ``plot`` and ``graphs``.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from percolab.ground.files import new_files
+from percolab.ground.files import PathLike, new_files
 from percolab.ground.progress import Progress, shown
 from percolab.show import style
 
@@ -58,7 +57,7 @@ def draw(number: int, *, quick: bool = False) -> Figure:
 
 
 def write(
-    output: str | os.PathLike[str],
+    output: PathLike,
     only: Sequence[int] = (),
     *,
     quick: bool = False,

@@ -41,8 +41,7 @@ def device_name(device: torch.device) -> str:
     """Return a description of the device, for the record of a run."""
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)
-    threads = torch.get_num_threads()
-    return f"CPU, {threads} thread{'' if threads == 1 else 's'}"
+    return f"CPU, {text.counted(torch.get_num_threads(), 'thread')}"
 
 
 def on_device(name: str, values: Any, device: torch.device, dtype: torch.dtype) -> torch.Tensor:

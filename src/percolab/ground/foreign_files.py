@@ -16,13 +16,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from percolab.ground import memory
+from percolab.ground.files import PathLike
 from percolab.ground.text import one_line, shown
 
 if TYPE_CHECKING:
     import scipy.sparse
 
-
-PathLike = str | os.PathLike[str]
 
 MOST_JSON = 1 << 20  #: Most bytes of a JSON file; the files of percolab have a few kilobytes.
 MOST_DEPTH = 50  #: Most nested objects and lists; the files of percolab have a dozen.

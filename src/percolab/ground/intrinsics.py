@@ -1,7 +1,5 @@
 """Instructions that numba has no name for: wide products, bit casts, 32-bit and 106-bit arithmetic, prefetches."""
 
-from __future__ import annotations
-
 import numpy as np
 from llvmlite import ir
 from numba import types

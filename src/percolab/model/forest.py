@@ -8,10 +8,10 @@ from functools import cached_property, wraps
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from percolab.ground import text
-from percolab.ground.arrays import Ints
+from percolab.ground.arrays import Floats, Ints
 from percolab.ground.validation import check_index, check_integer, check_shape, indices
 from percolab.model import graphs, hierarchy, invariants, kinship, latent_groups
 from percolab.model.kinship import Walk, minima_table
@@ -189,7 +189,7 @@ class Forest:
         return np.repeat(np.arange(self.n_clusters), self.cluster_size)
 
     @_column
-    def figure_of_merit(self) -> NDArray[np.float64]:
+    def figure_of_merit(self) -> Floats:
         """(n-C,) s_latent / √s_cluster: what a latent contributes to the squared error, up to a constant."""
         return self.latent_size / np.sqrt(self.cluster_size[self.latent_cluster])
 
@@ -286,14 +286,7 @@ class Forest:
     latent_table = graphs.latent_table
     to_networkx = graphs.to_networkx
     latents_to_networkx = graphs.latents_to_networkx
-
-    def to_linkage(self, cluster: int = 0) -> NDArray[np.float64]:
-        """Return one cluster's merger tree as a SciPy linkage matrix (s - 1, 4).
-
-        Observations are the cluster's rows, numbered from 0. A merge's height is its number of points, which grows
-        from child to parent; merges are sorted by it.
-        """
-        return graphs.linkage(self.cluster(cluster))
+    to_linkage = graphs.to_linkage
 
     validate = invariants.validate
     check_structure = invariants.check_structure

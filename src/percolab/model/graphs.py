@@ -97,8 +97,13 @@ def latents_to_networkx(forest: Forest) -> networkx.DiGraph:
     return graph
 
 
-def linkage(tree: Forest) -> NDArray[np.float64]:
-    """Return the merger tree of a one-cluster forest as a SciPy linkage matrix, merges sorted by their size."""
+def to_linkage(forest: Forest, cluster: int = 0) -> NDArray[np.float64]:
+    """Return one cluster's merger tree as a SciPy linkage matrix (s - 1, 4).
+
+    Observations are the cluster's rows, numbered from 0. A merge's height is its number of points, which grows from
+    child to parent; merges are sorted by it.
+    """
+    tree = forest.cluster(cluster)
     order = np.argsort(tree.latent_size, kind="stable")
     codes = np.arange(tree.n_points + tree.n_latents)
     codes[tree.n_points + order] = tree.n_points + np.arange(tree.n_latents)

@@ -5,8 +5,6 @@ Latents are stored in preorder. A latent i of m points whose left child has l of
 so every pass below is a single forward sweep: no recursion, no stack.
 """
 
-from __future__ import annotations
-
 from percolab.ground.compiled import kernel
 
 

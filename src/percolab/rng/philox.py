@@ -12,8 +12,6 @@ Words of 32 bits are held in uint64, which is what numba and vector units multip
 cosine are polynomials of this module: plain IEEE operations in a fixed order, the same bits on every machine.
 """
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

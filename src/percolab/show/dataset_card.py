@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import math
-import os
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -36,11 +35,11 @@ SAMPLE_SEED = 0  #: Seed of the choice of these samples.
 
 def card(
     dataset: AnyDataset,
-    path: str | os.PathLike[str] = "",
+    path: files.PathLike = "",
     *,
     name: str = "",
     factor: int | None = None,
-    explorer: str | os.PathLike[str] | None = None,
+    explorer: files.PathLike | None = None,
     overwrite: bool = False,
 ) -> None:
     """Write the card of a dataset, of a superposed world, or of one factor of it; with a link to its `explorer`.

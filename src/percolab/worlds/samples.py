@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from percolab.ground import parallel
+from percolab.ground.arrays import Ints
 from percolab.ground.compiled import kernel
 from percolab.ground.intrinsics import multiply_high, prefetch_to_read
 from percolab.rng import philox
@@ -70,7 +71,7 @@ def mean_variance(n, totals, squares):
 
 def add_factor(
     source: NDArray[Any],
-    rows: NDArray[np.int64],
+    rows: Ints,
     scale: float,
     rotation: Rotation | None,
     X: NDArray[Any],
@@ -124,7 +125,7 @@ def add(lo, hi, rows, source, scale, X, fresh):
 # Which row of each factor a sample has: keyed permutations, exactly uniform.
 
 
-def fill_rows(factor: int, length: int, seed: int, threads: int, rows: NDArray[np.int64]) -> None:
+def fill_rows(factor: int, length: int, seed: int, threads: int, rows: Ints) -> None:
     """Fill the rows of one factor: 0, 1, 2, … for the first, else a permutation of its rows for each block of samples.
 
     The permutation of block b is a function of (seed, factor, b) alone; the last one is truncated at the last sample.
@@ -156,7 +157,7 @@ def node(factor: int, block: int) -> np.uint64:
     return np.uint64((factor << 40) | block)
 
 
-def _fill_block(rows: NDArray[np.int64], length: int, name: np.uint64, key: np.uint64) -> None:
+def _fill_block(rows: Ints, length: int, name: np.uint64, key: np.uint64) -> None:
     order = rows if rows.size == length else np.empty(length, np.int64)
     shuffle(order, name, philox.WORLD_ROWS, key)
     if order is not rows:

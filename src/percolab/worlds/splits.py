@@ -12,7 +12,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from percolab.dataset.dataset import Dataset
 from percolab.ground import text
@@ -233,7 +232,7 @@ def _with_margin(known: Truth, split: Split, margin: int) -> Split:
 # j = draw mod (i + 1), and the entry that was at j goes to i.
 
 
-def permutation(n: int, seed: int) -> NDArray[np.int64]:
+def permutation(n: int, seed: int) -> Ints:
     """Return the permutation of 0 … n - 1 that ``torch.randperm`` gives with a CPU generator of this seed."""
     stream = np.random.RandomState(seed % 2**32)  # NumPy promises never to change this stream
     order = np.arange(n)

@@ -3,8 +3,6 @@
 So labels are independent of the tree, and the label of each row of a large cluster can be computed alone.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from percolab.engines.native.skeleton import last_at_most

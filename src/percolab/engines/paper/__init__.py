@@ -15,6 +15,7 @@ from percolab.engines.clusters import Clusters, batches
 from percolab.engines.generated import Arrays
 from percolab.engines.paper import coalescent
 from percolab.ground import parallel
+from percolab.ground.arrays import Floats, Ints
 from percolab.ground.compiled import kernel
 from percolab.ground.progress import Progress
 from percolab.model import sums
@@ -148,12 +149,7 @@ def _draw_and_walk(
 
 
 def _walk_tasks(
-    X: NDArray[Any],
-    batch: NDArray[np.int64],
-    trees: tuple[Any, ...],
-    origins: NDArray[np.float64],
-    stride: float,
-    threads: int,
+    X: NDArray[Any], batch: Ints, trees: tuple[Any, ...], origins: Floats, stride: float, threads: int
 ) -> Iterator[parallel.Task]:
     """Yield the tasks that walk a batch of clusters: one task, or one per thread if it is a single large cluster."""
     if batch.size > 1 or threads == 1:
@@ -167,7 +163,7 @@ def _walk_tasks(
         yield embedding.walk, (rows[:, block], order, parent, origins[0, block], stride)
 
 
-def _skipped_before(clusters: Clusters, by_birth: NDArray[np.int64]) -> NDArray[np.int64]:
+def _skipped_before(clusters: Clusters, by_birth: Ints) -> Ints:
     """Count the dropped clusters, and the latents of dropped clusters, born just before each kept cluster."""
     latents_born = np.concatenate([[0], np.cumsum(clusters.born_size - 1)])
     birth, size = clusters.birth[by_birth], clusters.size[by_birth]

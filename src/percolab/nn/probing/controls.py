@@ -176,13 +176,7 @@ def plant(A: torch.Tensor, values: Floats, strength: float, seed: int) -> torch.
 
 
 def planted_power(
-    dataset: AnyDataset,
-    A: torch.Tensor,
-    config: ProbeConfig,
-    *,
-    strengths: Sequence[float] = STRENGTHS,
-    device: Device = "auto",
-    progress: Progress = silent,
+    dataset: AnyDataset, A: torch.Tensor, config: ProbeConfig, *, device: Device = "auto", progress: Progress = silent
 ) -> dict[str, Any]:
     """Return how often a planted signal is found on held-out subtrees, by its strength; see `power_curve`.
 
@@ -199,8 +193,8 @@ def planted_power(
     fresh = fresh_values(known.forest, reduced.draws, reduced.seed)
     latents = np.stack([known.latent_at_depth(depth) for depth in depths], 1)
     planted, null = {}, []
-    done, total = 0, len(strengths) * reduced.draws
-    for strength in strengths:
+    done, total = 0, len(STRENGTHS) * reduced.draws
+    for strength in STRENGTHS:
         errors = []
         for draw in range(reduced.draws):
             values = np.where(latents >= 0, fresh[latents, draw], np.nan)

@@ -16,17 +16,9 @@ from percolab.ground.progress import Progress, shown
 from percolab.ground.validation import listed
 from percolab.nn.config import ProbeConfig
 from percolab.nn.networks.activations import RAW
+from percolab.nn.probing import probed_latents
 from percolab.nn.probing.errors import ProbeErrors, ProbeResult
-from percolab.nn.probing.probed_latents import (
-    LATENT_TARGETS,
-    Column,
-    Places,
-    columns,
-    find_places,
-    random_points,
-    targets_of,
-    whole_subtrees,
-)
+from percolab.nn.probing.probed_latents import LATENT_TARGETS, Column, Places
 from percolab.nn.probing.ridge import TEST, CrossFit, Samples, Scores
 from percolab.worlds.superposed import AnyDataset, truth
 
@@ -75,14 +67,8 @@ def probes(
     prober = Prober(dataset, config, rows=rows, factor=factor, device=device)
     sources = dict(activations)
     if raw:
-        sources = {RAW: dataset.X if rows is None else _taken(dataset.X, prober.samples), **sources}
+        sources = {RAW: dataset.X if rows is None else dataset.X[prober.samples], **sources}
     return prober.run(sources, progress)
-
-
-def _taken(X: Any, rows: Ints) -> Any:
-    """Return rows in any order, but read them in increasing order, as a store requires."""
-    wanted, place = np.unique(rows, return_inverse=True)
-    return np.asarray(X[wanted])[place]
 
 
 class Prober:
@@ -102,8 +88,8 @@ class Prober:
         known = truth(dataset, factor)
         self.forest, self.samples = known.forest, listed("rows", rows, known.rows.size)
         at, least = known.rows[self.samples], config.min_latent_size
-        places = find_places(self.forest, at, config.depths, least, least=1, name="min_latent_size")
-        targets = targets_of(self.forest, known.latent_z, places, at, config.draws, config.seed)
+        places = probed_latents.find_places(self.forest, at, config.depths, least, least=1, name="min_latent_size")
+        targets = probed_latents.targets_of(self.forest, known.latent_z, places, at, config.draws, config.seed)
         self.skipped = []
         if places.depths.size < len(config.depths):  # a latent's ancestors are at least as large: the last depths
             self.skipped.append(f"from depth {config.depths[places.depths.size]} on no latent has {least} points")
@@ -111,11 +97,11 @@ class Prober:
         for protocol in config.protocols:
             if protocol == "random":
                 latent_part = np.full(len(places), TEST)
-                part = random_points(places, at, config.train_share, config.seed)
-                kept, alphas = columns(config.draws), [config.alpha]
+                part = probed_latents.random_points(places, at, config.train_share, config.seed)
+                kept, alphas = probed_latents.columns(config.draws), [config.alpha]
             else:
-                part, latent_part = whole_subtrees(self.forest, places, at, least, config.folds)
-                kept, alphas = columns(config.draws, LATENT_TARGETS), list(config.subtree_alphas)
+                part, latent_part = probed_latents.whole_subtrees(self.forest, places, at, least, config.folds)
+                kept, alphas = probed_latents.columns(config.draws, LATENT_TARGETS), list(config.subtree_alphas)
             asked = np.ascontiguousarray(targets[:, :, : len(kept)]).reshape(len(targets), -1)
             plan = _Plan(protocol, places, part, latent_part, kept, torch.from_numpy(asked).to(self.device), alphas)
             if plan.latent.size:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -18,6 +17,7 @@ from percolab.corpora.corpus import Corpus
 from percolab.dataset.dataset import SampleSet
 from percolab.ground import memory
 from percolab.ground.devices import Device, choose_device, device_name, tf32
+from percolab.ground.files import PathLike
 from percolab.ground.progress import bar
 from percolab.ground.text import counted
 from percolab.nn.config import AnyTrainConfig, CorpusTrainConfig, TrainConfig, training_from
@@ -32,7 +32,6 @@ from percolab.worlds.superposed import AnyDataset
 
 Model = nn.Module | Sequence[nn.Module] | Callable[[int], nn.Module]
 Data = AnyDataset | Corpus
-Folder = str | os.PathLike[str]
 
 COMPILED_FROM = 9000  #: Fewest steps on documents for which compiling pays: it takes 19 s and saves 2.1 ms per step.
 WEIGHT_BYTES = 16  #: Memory of a weight while it is trained, with its gradient and its moments.
@@ -104,7 +103,7 @@ def train(  # type: ignore[misc]  # the options are spelled out here alone
     targets: Any = None,
     split: Split | Sequence[Split] | None = None,
     keep: Iterable[int] = (),
-    run_dir: Folder | None = None,
+    run_dir: PathLike | None = None,
     resume: bool = False,
     overwrite: bool = False,
     device: Device = "auto",
@@ -208,14 +207,14 @@ def train_ensemble(
 
 
 @overload
-def load_model(run_dir: Folder, data: AnyDataset, *, member: int = ..., device: Device = ...) -> ResidualMLP: ...
+def load_model(run_dir: PathLike, data: AnyDataset, *, member: int = ..., device: Device = ...) -> ResidualMLP: ...
 
 
 @overload
-def load_model(run_dir: Folder, data: Corpus, *, member: int = ..., device: Device = ...) -> Transformer: ...
+def load_model(run_dir: PathLike, data: Corpus, *, member: int = ..., device: Device = ...) -> Transformer: ...
 
 
-def load_model(run_dir: Folder, data: Data, *, member: int = 0, device: Device = "auto") -> ResidualMLP | Transformer:
+def load_model(run_dir: PathLike, data: Data, *, member: int = 0, device: Device = "auto") -> ResidualMLP | Transformer:
     """Return the network of a finished or interrupted run on this data; of several networks, one member.
 
     It is the `ResidualMLP` or the `Transformer` of the run's configuration. The weights of a user's model are under

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from dataclasses import replace
 from html import escape
@@ -46,7 +45,7 @@ class DocumentExplorer:
             f'srcdoc="{escape(self.html)}"></iframe>'
         )
 
-    def save(self, output: str | os.PathLike[str], *, overwrite: bool = False) -> None:
+    def save(self, output: files.PathLike, *, overwrite: bool = False) -> None:
         """Write the page to a file."""
         files.check_output(output, overwrite=overwrite)
         content = self.html.encode()
@@ -129,7 +128,7 @@ def explore(
         if prediction is not None or rows is not None:
             raise ValueError("prediction and rows must be left out for documents")
         most, known = check_integer("n_points", n_points, 1), name or "documents"
-        return DocumentExplorer(known, passages.gather(dataset, codes, scores, known, most, beliefs))
+        return DocumentExplorer(known, passages.gather(dataset, codes, scores, known, most, beliefs or {}))
     if beliefs is not None:
         raise ValueError("beliefs must be left out for points")
     subject = _subject(dataset, prediction, name or "dataset", n_points, min_size, seed)

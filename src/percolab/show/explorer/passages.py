@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from percolab.corpora.collection import StoredDocuments
-from percolab.corpora.corpus import Corpus
+from percolab.corpora.corpus import HELD_OUT, Corpus
 from percolab.corpora.sampler import Documents
 from percolab.ground.extras import needing
 from percolab.show import style
@@ -21,7 +21,6 @@ from percolab.show.explorer.shown_features import LEVELS, above, levels
 
 MOST_DOCUMENTS = 200
 MOST_BYTES = 1 << 26  #: Most bytes of beliefs before compression: documents beyond are left out.
-FIRST = 1 << 40  #: The first document shown of a corpus: held-out documents begin here.
 SCRIPTS = ("unpack", "colours", "documents")
 
 
@@ -35,12 +34,7 @@ class Probed:
 
 
 def gather(
-    source: Corpus | StoredDocuments,
-    codes: Any,
-    scores: Any,
-    name: str,
-    most: int,
-    beliefs: Mapping[str, Probed] | None = None,
+    source: Corpus | StoredDocuments, codes: Any, scores: Any, name: str, most: int, beliefs: Mapping[str, Probed]
 ) -> bytes:
     """Return the packed data of the page for the first documents.
 
@@ -58,18 +52,17 @@ def gather(
     most
         Most positions shown.
     beliefs
-        None, or the beliefs read from networks, by name.
+        The beliefs read from networks, by name.
     """
     if isinstance(source, StoredDocuments):
         corpus, first, total = source.corpus, source.recipe.lo, len(source)
     else:
-        corpus, first, total = source, FIRST, None
+        corpus, first, total = source, HELD_OUT, None
     length, lexicons = corpus.length, range(len(corpus.lexicons))
     room = MOST_BYTES // (length * sum(corpus.contexts(k).size for k in lexicons))
     by_label = {} if codes is None else dict(codes) if isinstance(codes, Mapping) else {"features": codes}
     sizes = {label: int(np.prod(part.shape[:-1])) // length for label, part in by_label.items()}
-    networks = dict(beliefs or {})
-    read = [len(probed.inside[0]) // length for probed in networks.values()]
+    read = [len(probed.inside[0]) // length for probed in beliefs.values()]
     known = [size for size in (total, *sizes.values(), *read) if size is not None]
     count = max(1, min(MOST_DOCUMENTS, most // length, room, *known))
     documents = corpus.documents(first, first + count)
@@ -82,7 +75,7 @@ def gather(
             "length": length,
             "trees": [_tree(corpus, k) for k in lexicons],
             "features": [_features(label, part, documents, by_name.get(label)) for label, part in by_label.items()],
-            "networks": [_network(corpus, label, probed, count) for label, probed in networks.items()],
+            "networks": [_network(corpus, label, probed, count) for label, probed in beliefs.items()],
             **_columns(corpus, documents),
         }
     )  # fmt: skip
