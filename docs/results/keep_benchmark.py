@@ -2,7 +2,7 @@
 
     python docs/results/keep_benchmark.py v1/documents/results.json documents
 
-writes benchmark/documents.json, of some 150 to 700 KB, from the results of `percolab benchmark -o v1`.
+writes benchmark/documents.json, of some 200 to 700 KB, from the results of `percolab benchmark -o v1`.
 """
 
 from __future__ import annotations
@@ -16,6 +16,12 @@ HERE = Path(__file__).parent
 WHOLE = ("command", "scale", "draws", "table", "endpoints", "seconds", "provenance")
 CURVE = ("role", "method", "setting", "at", "measure", "value", "low", "high", "by_draw")
 LEVEL = ("role", "method", "measure", "value", "low", "high", "by_draw")
+#: Beginnings of measures that no page shows draw by draw.
+BRIEF = (
+    "absorption_carried", "absorption_eligible", "absorption_linear", "absorption_null", "dead", "f1_union",
+    "features", "l0_zero", "latent", "mcc", "planted", "probe", "seconds", "shrinkage", "size", "splitting",
+    "uniqueness",
+)  # fmt: skip
 BESIDE = ("endpoint", "method", "measure", "value", "low", "high", "by_draw")
 
 
@@ -31,10 +37,16 @@ def main() -> None:
         for row in rows
         if row["part"] == "endpoint" and (row["endpoint"], row["method"], row["value"]) not in tested
     ]
-    kept["levels"] = [{key: row[key] for key in LEVEL} for row in rows if row["part"] == "level"]
-    kept["curves"] = [{key: row[key] for key in CURVE} for row in rows if row["part"] == "curve"]
+    kept["levels"] = [named(row, LEVEL) for row in rows if row["part"] == "level"]
+    kept["curves"] = [named(row, CURVE) for row in rows if row["part"] == "curve"]
     file = HERE / "benchmark" / f"{name}.json"
     file.write_text(json.dumps(rounded(kept), ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+def named(row: dict[str, Any], keys: tuple[str, ...]) -> dict[str, Any]:
+    """Return some entries of an estimate; of measures that no page shows draw by draw, without the draws."""
+    brief = row["measure"].startswith(BRIEF)
+    return {key: row[key] for key in keys if key != "by_draw" or not brief}
 
 
 def rounded(value: Any) -> Any:

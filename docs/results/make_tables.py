@@ -391,11 +391,15 @@ def benchmark_endpoints(task: str) -> str:
 
 
 def benchmark_tasks(endpoint: str, measure: str | None = None) -> str:
-    """Return an endpoint of all tasks at the small scale, or another measure beside it: estimates, and verdicts."""
+    """Return an endpoint of all tasks at the small scale, or another measure beside it: estimates, and verdicts.
+
+    Estimates of fewer than three draws are left out.
+    """
     rows = []
     for task in SMALL_TASKS:
         tested = [endpoint_of(f"{task}-small", endpoint, method, measure) for method in CONFIRMATORY]
-        rows.append([f"`{task}`", *("" if one is None else f"{interval(one)}{decided(one)}" for one in tested)])
+        shown = [one if one is not None and len(one["by_draw"]) >= 3 else None for one in tested]
+        rows.append([f"`{task}`", *("" if one is None else f"{interval(one)}{decided(one)}" for one in shown)])
     kept = [i for i in range(1 + len(CONFIRMATORY)) if any(row[i] for row in rows)]
     return table([["task", *CONFIRMATORY][i] for i in kept], [[row[i] for i in kept] for row in rows])
 
