@@ -22,7 +22,7 @@ from percolab.features import fairness
 from percolab.features.concepts import Labels, by_row, find_truth
 from percolab.features.dictionaries import Pretrained, Wrapped
 from percolab.features.directions import concept_directions
-from percolab.features.register import Entry, find_method, fitted, make, on_device
+from percolab.features.register import Entry, as_taken, decoder_of, find_method, fitted, make
 from percolab.features.scoring import score
 from percolab.features.thresholds import GOOD, SUMMARY_RATIO
 from percolab.ground.arrays import Floats, Ints, as_array
@@ -212,8 +212,7 @@ class _Bench:
     def _fit(self, setting: Entry, rows: torch.Tensor, labels: Labels, seed: int = 0) -> Any:
         if setting.method == "true-directions":
             setting = replace(setting, options={**setting.options, "labels": labels})
-        method = make(setting, 1000 * seed + self.which.seed, str(self.device), rows.shape[1])
-        return fitted(method, _given(setting, rows))
+        return fitted(setting, 1000 * seed + self.which.seed, rows)
 
     # ------------------------------------------------------------------ measures
 
@@ -252,7 +251,8 @@ class _Bench:
         least = self.s.options.min_size
         codes = {name: _encoded(setting, method, self.parts[name]) for name in ("validation", "scored")}
         threshold, recovery = side.choose_thresholds(codes["validation"])
-        columns, counts = _of_codes(codes["scored"], threshold, side, least, self._decoder(method))
+        decoder = decoder_of(method, self.parts["scored"])
+        columns, counts = _of_codes(codes["scored"], threshold, side, least, decoder)
         best = fairness.Counts.of(codes["validation"], threshold, side.members["validation"]).f1.argmax(1)
         columns["auc"] = fairness.feature_auc(codes["scored"], side.members["scored"], best)
         columns["f1_chosen"] = counts.f1[np.arange(best.size), best]
@@ -292,12 +292,6 @@ class _Bench:
         reached = fairness.Counts.of(made[1], limits, side.members["scored"]).f1
         rises = np.maximum(reached.reshape(len(f1), len(f1), -1).max(1) - f1[:, None], 0)[side.counted].mean(0)
         return dict(zip(PLANTED, map(float, rises), strict=True))
-
-    def _decoder(self, method: Any) -> dict[str, Any]:
-        directions = getattr(method, "directions", None)
-        if directions is None:
-            return {}
-        return {"directions": directions, "bias": method.bias, "activations": as_array(self.parts["scored"])}
 
     def _of_decoder(
         self, view: View, side: _Side, setting: Entry, method: Any, codes: Any, zero: fairness.Counts, purity: Floats
@@ -410,14 +404,9 @@ def _of_oracle(entry: Entry, side: _Side, least: int) -> tuple[dict[str, Floats]
     return columns, {"l0": counts.l0 / len(labels), "validation": float(columns["f1"][side.counted].mean())}
 
 
-def _given(entry: Entry, rows: torch.Tensor) -> Any:
-    """Return activations in the form that a method takes."""
-    return rows if on_device(entry) else rows.cpu().numpy()
-
-
 def _encoded(entry: Entry, method: Any, rows: torch.Tensor) -> Any:
     """Return the features of rows, encoded by a fitted method."""
-    return fairness.sparse(method.encode(_given(entry, rows)))
+    return fairness.sparse(method.encode(as_taken(entry, rows)))
 
 
 def _token_loss(model: nn.Module, tokens: torch.Tensor, layer: str, values: torch.Tensor | None) -> float:
