@@ -225,11 +225,7 @@ def auc(values: Any, inside: Ints) -> float:
 def feature_auc(codes: scipy.sparse.csr_array, members: Members, feature: Ints) -> Floats:
     """Return the AUC of each concept, by the codes of its feature."""
     columns = codes.tocsc()
-    areas = np.full(feature.size, np.nan)
-    for c, f in enumerate(feature):
-        if f >= 0:
-            areas[c] = auc(columns[:, [int(f)]].toarray().ravel(), members.rows(c))
-    return areas
+    return np.array([auc(columns[:, [int(f)]].toarray().ravel(), members.rows(c)) for c, f in enumerate(feature)])
 
 
 # ---------------------------------------------------------------------- directions
