@@ -102,6 +102,7 @@ class Complete(Cells):
         if identity is not None and identity != self.identity:
             raise self._changed()
         self.made: dict[str, Any] = self.attributes["provenance"]
+        self.sha256: dict[str, str] = self.attributes["sha256"]  #: the recorded digest of every array
         if isinstance(self.recipe, Superposition):
             self.sigma = _sigma(self.made, self.recipe, location)
         self._digests: dict[str, list[bytes]] = {}
@@ -136,11 +137,6 @@ class Complete(Cells):
     def content(self) -> Content:
         """What the store holds."""
         return schema.content_of(self.recipe)
-
-    @property
-    def sha256(self) -> dict[str, str]:
-        """The recorded digest of every array."""
-        return dict(self.attributes["sha256"])
 
     def chunks(self, name: str) -> Chunks:
         """Return the chunks of an array."""
