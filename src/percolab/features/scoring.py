@@ -143,7 +143,7 @@ def score(
             drawn = chance(firing, known, n_draws, key, workers)
             done("chance")
             pairs = find_pairs(firing, known, matches, workers)
-            depth = known.forest.latent_depth[known.concepts.latent]
+            depth = known.labels.forest.latent_depth[known.concepts.latent]
             wait_for_kernels()
         taken, reached = unions(firing, known.concepts, matches, pairs, workers)
         done("splitting")
@@ -194,7 +194,7 @@ CONCEPT_COLUMNS = (
 def _concept_columns(
     firing: Firing, truth: ConceptIntervals, matches: Matches, pairs: Pairs, absorbers: Absorbers, threads: int
 ) -> dict[str, NDArray[Any]]:
-    concepts, forest = truth.concepts, truth.forest
+    concepts, forest = truth.concepts, truth.labels.forest
     absorbed, expected = on_rows(firing, concepts, matches, absorbers, threads)
     nothing = np.full(len(concepts), np.nan)
     return {
