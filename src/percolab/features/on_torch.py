@@ -44,24 +44,21 @@ class TorchCodes(DeviceCodes):
 
     def packed(self, order: Ints, threshold: Floats) -> Iterator[NDArray[np.uint64]]:
         """Yield the bits of firing rows, in leaf order, by blocks of features."""
+        device = self.values.device
         if not bool((self.values.amin() >= 0) & (self.values.amax() < torch.inf)):  # false for NaN
             self.refuse()
-        rows, limit = (torch.from_numpy(values).to(self.values.device) for values in (order, threshold))
-        width = max(1, DEVICE_BYTES.get(self.values.device.type, 1 << 28) // (8 * order.size))
-        place = torch.arange(8, dtype=torch.uint8, device=self.values.device)[:, None]
+        rows, limit = (torch.from_numpy(values).to(device) for values in (order, threshold))
+        width = max(1, DEVICE_BYTES.get(device.type, 1 << 28) // (8 * order.size))
+        place = torch.arange(8, dtype=torch.uint8, device=device)[:, None]
         for lo in range(0, self.shape[1], width):
             fires = (self.values[:, lo : lo + width] > limit[lo : lo + width])[rows]
-            padded = torch.zeros(
-                words_for(order.size) * WORD, fires.shape[1], dtype=torch.uint8, device=self.values.device
-            )
+            padded = torch.zeros(words_for(order.size) * WORD, fires.shape[1], dtype=torch.uint8, device=device)
             padded[: order.size] = fires
             # Bytes first: then an eighth is left to transpose. Each bit is in one term, so the sum is their union.
             octets = (padded.view(-1, 8, fires.shape[1]) << place).sum(1, dtype=torch.uint8)
             words = octets.T.clone(memory_format=torch.contiguous_format).view(torch.int64)
             # The device copies to page-locked memory about ten times as fast as to other memory.
-            held = torch.empty(words.shape, dtype=words.dtype, pin_memory=self.values.device.type == "cuda").copy_(
-                words
-            )
+            held = torch.empty(words.shape, dtype=words.dtype, pin_memory=device.type == "cuda").copy_(words)
             yield held.numpy().view(np.uint64)
 
 
