@@ -211,8 +211,8 @@ class Complete(Cells):
             forest.check_structure()
         except ValueError as fault:
             raise StoreError(f"{self.given} is damaged: {one_line(fault)}") from fault
-        check_numbers("point_id", forest.point_id, recipe.n_points, self.given)
-        check_numbers("cluster_id", forest.cluster_id, born, self.given)
+        check_below("point_id", forest.point_id, recipe.n_points, self.given)
+        check_below("cluster_id", forest.cluster_id, born, self.given)
         return forest
 
     # ------------------------------------------------------------------ checking
@@ -263,10 +263,10 @@ def _sigma(made: dict[str, Any], recipe: Superposition, path: Location) -> Any:
 def check_rows(rows: NDArray[Any], lengths: list[int], path: Location) -> None:
     """Raise unless every column of a table of rows indexes a factor of the given length."""
     for k, length in enumerate(lengths):
-        check_numbers(f"rows of factor {k}", rows[:, k], length, path)
+        check_below(f"rows of factor {k}", rows[:, k], length, path)
 
 
-def check_numbers(name: str, numbers: NDArray[Any], limit: int, path: Location) -> None:
+def check_below(name: str, numbers: NDArray[Any], limit: int, path: Location) -> None:
     """Raise unless all numbers of a column are from 0 to limit - 1."""
     if numbers.size and not 0 <= numbers.min() <= numbers.max() < limit:
         got = f"{numbers.min()} to {numbers.max()}"
