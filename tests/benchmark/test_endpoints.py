@@ -221,7 +221,8 @@ def test_a_tuned_network_is_asked_of_the_second_lexicon_alone():
     assert both.estimate.value == pytest.approx(second.estimate.value / 2, abs=0.01)
     (shown,) = select(endpoints.estimates(cells, tuned=True), part="contrast", contrast="own - other", measure="f1")
     assert shown.estimate.value == pytest.approx(second.estimate.value)
-    level = endpoints.level(list(endpoints.estimates(cells, tuned=True)), "other", "topk", "f1")
+    names = {"part": "level", "role": "other", "method": "topk", "measure": "f1"}
+    (level,) = select(endpoints.estimates(cells, tuned=True), **names)
     assert level.estimate.value == pytest.approx(0.5, abs=0.03)  # of the second lexicon, which the first network lacks
 
 

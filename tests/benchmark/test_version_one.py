@@ -106,7 +106,7 @@ def test_rows_are_fitted_chosen_and_scored_apart():
     ):
         s = declaration.settings(one, only=["neurons"])
         subject = Subject(s, Here("cpu"))
-        parts = [getattr(subject.rows(subject.views[0]), name) for name in ("fit", "validation", "scored")]
+        parts = [subject.rows(subject.views[0])[name] for name in ("fit", "validation", "scored")]
         together = np.concatenate(parts)
         assert np.unique(together).size == together.size
         if one.name == "documents":

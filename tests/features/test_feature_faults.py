@@ -98,7 +98,7 @@ def ratio_is_of_the_nearest_concept_kept_or_not(patch):
 
 @fault("concepts.upper")
 def upper_is_the_parent(patch):
-    change = column("upper", lambda found, firing, truth, *rest: truth.forest.latent_parent[found["latent"]])
+    change = column("upper", lambda found, firing, truth, *rest: truth.labels.forest.latent_parent[found["latent"]])
     changed(patch, scoring, "_concept_columns", change)
 
 
@@ -110,7 +110,7 @@ def the_top_is_summarised(patch):
 
 @fault("concepts.size")
 def size_is_of_the_forest(patch):
-    change = column("size", lambda found, firing, truth, *rest: truth.forest.latent_size[found["latent"]])
+    change = column("size", lambda found, firing, truth, *rest: truth.labels.forest.latent_size[found["latent"]])
     changed(patch, scoring, "_concept_columns", change)
 
 

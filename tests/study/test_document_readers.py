@@ -263,6 +263,13 @@ def test_points_have_no_positions_and_no_beliefs():
             compare(dataset, {"raw": None}, reader, device="cpu")
 
 
+def test_the_number_of_documents_is_any_integer(corpus):
+    assert views(corpus, np.int64(3))[0].shape == (3, 24)
+    for rows, words in ((1, "at least 2, got 1"), (True, "an integer, got True"), ("all", "an integer, got 'all'")):
+        with pytest.raises(ValueError, match=f"^rows must be {words}$"):
+            views(corpus, rows)
+
+
 def test_an_array_cannot_stand_for_documents_of_several_lexicons(corpus):
     with pytest.raises(ValueError, match="must be a module or a function for a corpus of several lexicons"):
         compare(corpus, {"untrained": [np.ones((20, 24, 3))]}, rows=20, device="cpu")

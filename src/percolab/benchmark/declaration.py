@@ -32,17 +32,7 @@ from typing import Any
 import numpy as np
 
 from percolab.benchmark import envelope
-from percolab.benchmark.endpoints import (
-    AT_MATCHED,
-    CAUSE,
-    ENDPOINTS,
-    MEASURES,
-    METHOD,
-    QUESTION,
-    estimates,
-    level,
-    tested,
-)
+from percolab.benchmark.endpoints import AT_MATCHED, CAUSE, ENDPOINTS, MEASURES, METHOD, QUESTION, estimates, tested
 from percolab.benchmark.judgement import judge, reads
 from percolab.benchmark.networks_and_controls import RENORMED, TRUTH, Representation, Subject, representations, train
 from percolab.benchmark.tasks import CONFIRMATORY, NETWORKS, PLAIN, REVISION, TASKS, Options, Task, task
@@ -55,7 +45,7 @@ from percolab.store.finished import load_points
 from percolab.study.cells import Cell, Cells
 from percolab.study.contrasts import OWN_OTHER, TRAINED_RAW, TRAINED_UNTRAINED
 from percolab.study.directory import CELLS
-from percolab.study.estimates import Line, Row, combined, select
+from percolab.study.estimates import Line, Row, combined, find, select
 from percolab.study.experiment import Details, Found, Results, Study, declared, digest_of
 from percolab.study.material import cell_of, networks_cell
 from percolab.study.measured import OTHER, RAW, TRAINED, UNTRAINED, Columns, Measured
@@ -238,9 +228,10 @@ def table(rows: Sequence[Row]) -> tuple[list[str], list[list[str]]]:
 
 def _shown(rows: Sequence[Row], role: str | None, measure: str, method: str) -> str:
     if role is None:
-        row = next(iter(select(rows, part="contrast", contrast=measure, method=method, measure="f1")), None)
+        row = find(rows, part="contrast", contrast=measure, method=method, measure="f1")
     else:
-        row = level(rows, TRUTH if method.startswith("oracle") and role == TRAINED else role, method, measure)
+        read = TRUTH if method.startswith("oracle") and role == TRAINED else role
+        row = find(rows, part="level", role=read, method=method, measure=measure)
     if row is None or not np.isfinite(row.estimate.value):
         return ""
     half = (row.estimate.high - row.estimate.low) / 2
@@ -427,6 +418,3 @@ def benchmark(
         for number in study.finished():
             envelope.write(place, s.drawn(number), measured_in(s.drawn(number), study.results(number)), wanted)
     return results
-
-
-__all__ = ["EXPERIMENT", "METHOD", "PLAIN", "benchmark", "settings", "table"]

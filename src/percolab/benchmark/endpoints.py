@@ -11,7 +11,7 @@ Holm's correction.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -21,7 +21,7 @@ from percolab.benchmark.judgement import AT, AT_MIDDLE, DEAD_AT_MIDDLE, PLANTED,
 from percolab.benchmark.tasks import CONFIRMATORY, MATCHED, MOST_DEAD, MOST_DROPPED, PLAIN
 from percolab.intervals import over_seeds, p_text
 from percolab.study.contrasts import DELTA, OWN_OTHER, TRAINED_UNTRAINED, UNDECIDED, Contrast, contrasts
-from percolab.study.estimates import ENOUGH, Row, row, select
+from percolab.study.estimates import ENOUGH, Row, find, row, select
 from percolab.study.measured import OTHER, TRAINED, UNTRAINED, Measured
 
 METHOD, QUESTION, CAUSE = "method", "question", "cause"
@@ -64,19 +64,19 @@ def _number(cells: dict[str, Measured], name: str) -> float:
     return float(cells[name].values[0]) if name in cells else float("nan")
 
 
-def interpolate(settings: Sequence[dict[str, Measured]], at: float = MATCHED) -> Measured:
-    """Return F1 at an L0, interpolated linearly in log L0, concept by concept; NaN outside the measured range.
+def interpolate(settings: Sequence[dict[str, Measured]]) -> Measured:
+    """Return F1 at L0 32, interpolated linearly in log L0, concept by concept; NaN outside the measured range.
 
     L0 counts firings under the same thresholds as F1. A NaN keeps the place of a network in its list, so that other
     networks are compared with themselves.
     """
     order = sorted((s for s in settings if _number(s, "l0") > 0), key=lambda s: _number(s, "l0"))
-    if len(order) < 2 or not _number(order[0], "l0") <= at <= _number(order[-1], "l0"):
+    if len(order) < 2 or not _number(order[0], "l0") <= MATCHED <= _number(order[-1], "l0"):
         return replace(settings[0]["f1"], measure=AT_MATCHED, values=np.full(settings[0]["f1"].values.size, np.nan))
-    above = next(i for i in range(1, len(order)) if _number(order[i], "l0") >= at)
+    above = next(i for i in range(1, len(order)) if _number(order[i], "l0") >= MATCHED)
     low, high = order[above - 1], order[above]
     ends = np.log([_number(low, "l0"), _number(high, "l0")])
-    weight = (np.log(at) - ends[0]) / (ends[1] - ends[0]) if ends[1] > ends[0] else 1.0
+    weight = (np.log(MATCHED) - ends[0]) / (ends[1] - ends[0]) if ends[1] > ends[0] else 1.0
     values = (1 - weight) * low["f1"].values + weight * high["f1"].values
     return replace(low["f1"], measure=AT_MATCHED, values=values)
 
@@ -249,7 +249,7 @@ def tested(rows: Sequence[Row]) -> Iterator[Tested]:
         main = {m: r for m in methods for r in select(rows, part="endpoint", **_names(endpoint, m))}
         p = {m: t_test(main[m].by_draw) if m in main else np.nan for m in methods}
         corrected = _corrected(p)
-        kept = {m: next(iter(select(rows, part="healthy", **_names(endpoint, m))), None) for m in methods}
+        kept = {m: find(rows, part="healthy", **_names(endpoint, m)) for m in methods}
         again = _corrected({m: np.nan if effect is None else t_test(effect.by_draw) for m, effect in kept.items()})
         drawn = {m: main[m].by_draw if m in main else () for m in methods}
         spread = {m: float(np.std(values, ddof=1)) if len(values) > 1 else np.nan for m, values in drawn.items()}
@@ -334,8 +334,3 @@ def smallest_effect(planted: Sequence[float], method: str, spread: dict[str, flo
         if np.mean((p < LEVEL) & (values[:, target].mean(-1) > 0)) >= POWER:
             return float(effect)
     return float("nan")
-
-
-def level(rows: Iterable[Row], role: str, method: str, measure: str) -> Row | None:
-    """Return the mean of a measure by role and method."""
-    return next(iter(select(rows, part="level", role=role, method=method, measure=measure)), None)

@@ -16,13 +16,13 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from percolab.benchmark.networks_and_controls import RENORMED, TRUTH, Representation, Rows, Subject, model_of, read
+from percolab.benchmark.networks_and_controls import RENORMED, TRUTH, Representation, Subject, model_of, read
 from percolab.benchmark.tasks import KNOBS, MIDDLE, SPARSITIES, Options
 from percolab.features import fairness
-from percolab.features.concepts import Labels, by_row, find_truth
+from percolab.features.concepts import Labels, find_truth
 from percolab.features.dictionaries import Pretrained, Wrapped
 from percolab.features.directions import concept_directions
-from percolab.features.register import Entry, find_method, fitted, make, on_device
+from percolab.features.register import Entry, as_taken, decoder_of, find_method, fitted, make
 from percolab.features.scoring import score
 from percolab.features.thresholds import GOOD, SUMMARY_RATIO
 from percolab.ground.arrays import Floats, Ints, as_array
@@ -163,18 +163,20 @@ class _Side:
 class _Bench:
     """Measures methods on one representation."""
 
-    def __init__(self, subject: Subject, which: Representation, model: nn.Module | None, A: Any, rows: Rows) -> None:
+    def __init__(
+        self, subject: Subject, which: Representation, model: nn.Module | None, A: Any, rows: dict[str, Ints]
+    ) -> None:
         self.subject, self.which, self.model, self.A, self.rows = subject, which, model, A, rows
         self.s, self.device = subject.settings, subject.device
-        self.parts = {} if A is None else {
-            name: A[torch.from_numpy(getattr(rows, name)).to(A.device)] for name in ("fit", "validation", "scored")
-        }  # fmt: skip
+        self.parts: dict[str, torch.Tensor] = {}
+        if A is not None:
+            self.parts = {name: A[torch.from_numpy(part).to(A.device)] for name, part in rows.items()}
         self.sides: dict[int, _Side] = {}
 
     def prepare(self, view: View) -> None:
         """Find the concepts of a hierarchy, their true directions, and the AUC of a linear reading."""
         every, least = view.labels(), self.s.options.min_size
-        labels = {name: every.take(getattr(self.rows, name)) for name in ("fit", "validation", "scored")}
+        labels = {name: every.take(part) for name, part in self.rows.items()}
         known = find_truth(labels["scored"], least, SUMMARY_RATIO)
         concepts = known.concepts
         members = {name: fairness.Members.of(part, concepts.latent) for name, part in labels.items()}
@@ -212,8 +214,7 @@ class _Bench:
     def _fit(self, setting: Entry, rows: torch.Tensor, labels: Labels, seed: int = 0) -> Any:
         if setting.method == "true-directions":
             setting = replace(setting, options={**setting.options, "labels": labels})
-        method = make(setting, 1000 * seed + self.which.seed, str(self.device), rows.shape[1])
-        return fitted(method, _given(setting, rows))
+        return fitted(setting, 1000 * seed + self.which.seed, rows)
 
     # ------------------------------------------------------------------ measures
 
@@ -252,7 +253,8 @@ class _Bench:
         least = self.s.options.min_size
         codes = {name: _encoded(setting, method, self.parts[name]) for name in ("validation", "scored")}
         threshold, recovery = side.choose_thresholds(codes["validation"])
-        columns, counts = _of_codes(codes["scored"], threshold, side, least, self._decoder(method))
+        decoder = decoder_of(method, self.parts["scored"])
+        columns, counts = _of_codes(codes["scored"], threshold, side, least, decoder)
         best = fairness.Counts.of(codes["validation"], threshold, side.members["validation"]).f1.argmax(1)
         columns["auc"] = fairness.feature_auc(codes["scored"], side.members["scored"], best)
         columns["f1_chosen"] = counts.f1[np.arange(best.size), best]
@@ -293,12 +295,6 @@ class _Bench:
         rises = np.maximum(reached.reshape(len(f1), len(f1), -1).max(1) - f1[:, None], 0)[side.counted].mean(0)
         return dict(zip(PLANTED, map(float, rises), strict=True))
 
-    def _decoder(self, method: Any) -> dict[str, Any]:
-        directions = getattr(method, "directions", None)
-        if directions is None:
-            return {}
-        return {"directions": directions, "bias": method.bias, "activations": as_array(self.parts["scored"])}
-
     def _of_decoder(
         self, view: View, side: _Side, setting: Entry, method: Any, codes: Any, zero: fairness.Counts, purity: Floats
     ) -> dict[str, float]:
@@ -338,12 +334,13 @@ class _Bench:
 
     def _loss(self, view: View, decoded: Floats) -> LossRecovered:
         assert self.model is not None
-        layer, values = self.s.options.layer, torch.from_numpy(np.asarray(decoded, np.float32)).to(self.device)
+        layer, scored = self.s.options.layer, self.rows["scored"]
+        values = torch.from_numpy(np.asarray(decoded, np.float32)).to(self.device)
         if not isinstance(view, DocumentView):
             data = self.subject.target(view.factor)
-            X, y = np.asarray(data.X[self.rows.scored]), np.asarray(data.y)[self.rows.scored]
+            X, y = np.asarray(data.X[scored]), np.asarray(data.y)[scored]
             return loss_recovered(self.model, X, y, layer, values, device=self.device)
-        tokens = torch.from_numpy(np.asarray(view.inputs)[self.rows.scored[:: view.shape[1]] // view.shape[1]])
+        tokens = torch.from_numpy(np.asarray(view.inputs)[scored[:: view.shape[1]] // view.shape[1]])
         shape, mean = (len(tokens), view.shape[1], -1), self.parts["scored"].mean(0).expand_as(values)
         cases = (None, values.reshape(shape), mean.reshape(shape))
         return LossRecovered(*(_token_loss(self.model, tokens.long().to(self.device), layer, case) for case in cases))
@@ -354,14 +351,14 @@ class _Bench:
         most = max(50, view.shape[0] // 20)
         split = split_rows(view.data, by="subtree", max_size=most, factor=view.factor if several else None)
         rows = {name: np.sort(getattr(split, name)) for name in ("train", "validation", "test")}
-        labels = {name: by_row(view.truth.forest, view.truth.rows).take(part) for name, part in rows.items()}
+        every = view.labels()
+        labels = {name: every.take(part) for name, part in rows.items()}
         A = {name: self.A[torch.from_numpy(part).to(self.A.device)] for name, part in rows.items()}
         try:
             truth = {n: find_truth(labels[n], self.s.options.min_size, SUMMARY_RATIO) for n in ("validation", "test")}
         except ValueError:  # too few rows for any concept
             return np.empty(0, np.int64), np.empty(0)
         chosen, tested = (known.concepts for known in truth.values())
-        every = by_row(view.truth.forest, view.truth.rows)
         inside = every.sizes[tested.latent] == tested.size
         latents = tested.latent[tested.summarised & inside]
         method = self._fit(setting, A["train"], labels["train"])
@@ -410,14 +407,9 @@ def _of_oracle(entry: Entry, side: _Side, least: int) -> tuple[dict[str, Floats]
     return columns, {"l0": counts.l0 / len(labels), "validation": float(columns["f1"][side.counted].mean())}
 
 
-def _given(entry: Entry, rows: torch.Tensor) -> Any:
-    """Return activations in the form that a method takes."""
-    return rows if on_device(entry) else rows.cpu().numpy()
-
-
 def _encoded(entry: Entry, method: Any, rows: torch.Tensor) -> Any:
     """Return the features of rows, encoded by a fitted method."""
-    return fairness.sparse(method.encode(_given(entry, rows)))
+    return fairness.sparse(method.encode(as_taken(entry, rows)))
 
 
 def _token_loss(model: nn.Module, tokens: torch.Tensor, layer: str, values: torch.Tensor | None) -> float:

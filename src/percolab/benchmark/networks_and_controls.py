@@ -58,15 +58,6 @@ def representations(s: S) -> list[Representation]:
 # ---------------------------------------------------------------------- data and rows
 
 
-@dataclass(frozen=True, eq=False)
-class Rows:
-    """Rows that methods are fitted on, rows that choose thresholds and settings, and rows that are scored."""
-
-    fit: Ints
-    validation: Ints
-    scored: Ints
-
-
 class Subject(Material):
     """The data of one draw, as each hierarchy sees them."""
 
@@ -76,13 +67,13 @@ class Subject(Material):
         documents = isinstance(self.data, Corpus)
         return views(self.data, self.settings.options.documents if documents else self.split)
 
-    def rows(self, view: View) -> Rows:
-        """Return the parts of the rows of a view."""
+    def rows(self, view: View) -> dict[str, Ints]:
+        """Return the rows that methods are fitted on, those that choose thresholds and settings, and those scored."""
         if not isinstance(view, DocumentView):
-            return Rows(view.train, np.sort(self.split.validation), view.test)
+            return {"fit": view.train, "validation": np.sort(self.split.validation), "scored": view.test}
         length, documents = view.shape[1], view.train.size // view.shape[1]
         fit = round(0.75 * documents) * length
-        return Rows(view.train[:fit], view.train[fit:], view.test)
+        return {"fit": view.train[:fit], "validation": view.train[fit:], "scored": view.test}
 
     def groups(self, *, apart: bool) -> list[list[View]]:
         """Return the views that share their activations: all views of points; each view of documents by itself."""

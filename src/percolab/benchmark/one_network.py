@@ -6,9 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import torch
-
-from percolab.features.register import MODEST, TRUTHFUL, Entry, fitted, make, on_device
+from percolab.features.register import MODEST, TRUTHFUL, as_taken, decoder_of, fitted
 from percolab.features.register import entry as as_entry
 from percolab.features.result import MEANINGS, Score, number
 from percolab.features.scoring import score
@@ -90,22 +88,12 @@ def compare(
                 tell(STAGE, len(compared), total)
                 if isinstance(tell, Display):
                     tell.note(STAGE, f"{entry.name}, {network}")
-                result = _scored(dataset, entry, A, place, seed, options)
+                method = fitted(entry, seed, A)
+                codes, decoder = method.encode(as_taken(entry, A)), decoder_of(method, A)
+                result = score(dataset, codes, seed=seed, **options, **decoder)
                 compared.append(Compared(entry.name, network, name, result))
         tell(STAGE, total, total)
     return compared
-
-
-def _scored(
-    dataset: AnyDataset, entry: Entry, A: torch.Tensor, place: torch.device, seed: int, options: dict[str, Any]
-) -> Score:
-    """Return the score of a method fitted to activations."""
-    values: Any = A if on_device(entry) else A.cpu().numpy()
-    method = fitted(make(entry, seed, str(place), A.shape[1]), values)
-    decoder: dict[str, Any] = {}
-    if getattr(method, "directions", None) is not None:
-        decoder = {"directions": method.directions, "bias": method.bias, "activations": A}
-    return score(dataset, method.encode(values), seed=seed, **options, **decoder)
 
 
 def rows(scores: Sequence[Compared]) -> list[list[str]]:

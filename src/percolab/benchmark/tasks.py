@@ -121,7 +121,5 @@ def task(name: str, scale: str = "paper") -> Task:
         options = Options("blocks.1", 20, budget, rates, 400 if small else 4000, tuned=name == TUNED)
         return Task(name, scale, corpus_of("documents", scale), corpus_training("documents", scale), options)
     data = name.removesuffix(TENTH).removeprefix("paper-")
-    options = Options("blocks.2", 20, budget, rates)
-    if name.endswith(TENTH):
-        options = replace(options, share=0.1)
+    options = Options("blocks.2", 20, budget, rates, share=0.1 if name.endswith(TENTH) else 1.0)
     return Task(name, scale, recipe_of(data, scale), training_of(data, scale), options)

@@ -267,13 +267,12 @@ def _as_source(source: object) -> Recipe | Forest:
     """Return a recipe, or the forest if no recipe makes it."""
     if isinstance(source, Dataset):
         source = source.recipe if source.modification in (None, GIVEN) else source.forest
-    if isinstance(source, Recipe):
-        _at_most("n_points", source.n_points)
-        return replace(source, edits=(), target=Target())  # edits and targets do not change the forest
-    if not isinstance(source, Forest):
+    if not isinstance(source, Recipe | Forest):
         raise ValueError(f"lexicons must be recipes, forests or datasets, got {source!r}")
-    source.check_structure()
     _at_most("n_points", source.n_points)
+    if isinstance(source, Recipe):
+        return replace(source, edits=(), target=Target())  # edits and targets do not change the forest
+    source.check_structure()
     return source
 
 

@@ -33,7 +33,7 @@ from percolab.intervals import equal_bins, kin, mean_interval, share_interval
 from percolab.nn.networks.activations import label
 from percolab.nn.probing import siblings
 from percolab.nn.probing.siblings import Ready, Siblings
-from percolab.study.estimates import Line, Row, layers_of, row, select
+from percolab.study.estimates import Line, Row, find, layers_of, row, select
 from percolab.study.experiment import Results, declared
 from percolab.study.material import Array, Material, Networks
 from percolab.study.pictures import by_layer, by_number, drawn_by
@@ -244,7 +244,7 @@ def headline(rows: Sequence[Row], s: Settings[Options]) -> Iterator[Line]:
     for measured in (*MEASURES, *(f"{score}, {method}" for method in METHODS for score in SCORES.values())):
         layer = layers_of(select(rows, measure=measured, part="all"))[-1]
         names = {"measure": measured, "layer": layer, "epoch": end}
-        null = next(iter(select(rows, part="null", **names)), None)
+        null = find(rows, part="null", **names)
         what = f"log ratio of {measured}, {label(layer)}"
         ratio = select(rows, part="all", **names)[0]
         yield Line(what, ratio, 1, 0.0, null, "irrelevant over irrelevant", "0 before training")

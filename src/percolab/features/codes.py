@@ -16,11 +16,12 @@ COPY_BYTES = 1 << 28  #: Memory for one copied block of dense codes: not float, 
 BLOCK_CELLS = 1 << 24  #: Cells of a block of rows.
 
 
-class Codes(ABC):
+class Codes:
     """A matrix of activations of features: (rows, features), finite and not negative."""
 
-    shape: tuple[int, int]
-    values: Any  #: the matrix; a class without it has its own `take`
+    def __init__(self, values: Any) -> None:
+        self.values = values
+        self.shape: tuple[int, int] = (values.shape[0], values.shape[1])
 
     def take(self, rows: NDArray[np.int64] | slice) -> Any:
         """Return some rows, as an array or a CSR array."""
@@ -56,8 +57,7 @@ class DenseCodes(Codes):
     """An array in memory or a memory map."""
 
     def __init__(self, values: NDArray[Any]) -> None:
-        self.values = values
-        self.shape = (values.shape[0], values.shape[1])
+        super().__init__(values)
         self._direct = values.dtype in (np.float32, np.float64) and values.flags.c_contiguous
 
     def most_columns(self) -> int:
@@ -79,11 +79,10 @@ class SparseCodes(Codes):
         if not matrix.has_canonical_format:
             matrix = matrix.copy()
             matrix.sum_duplicates()
-        self.values = matrix
-        self.shape = (matrix.shape[0], matrix.shape[1])
+        super().__init__(matrix)
 
 
-class DeviceCodes(Codes):
+class DeviceCodes(Codes, ABC):
     """Codes that stay on a device, where they are packed."""
 
     @abstractmethod

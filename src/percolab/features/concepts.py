@@ -140,11 +140,6 @@ class ConceptIntervals:
     concepts: Concepts
     edges: Edges
 
-    @property
-    def forest(self) -> Forest:
-        """The hierarchy."""
-        return self.labels.forest
-
 
 def find_truth(labels: Labels, min_size: int, ratio: float) -> ConceptIntervals:
     """Return the concepts of the rows that have these labels."""

@@ -14,7 +14,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from percolab.features.methods import Decodes, Floats, check_activations, in_blocks, largest
+from percolab.features.methods import Decodes, Floats, check_activations, check_fitted, in_blocks, largest
 from percolab.features.saes import SparseAutoencoder
 from percolab.ground import foreign_files
 from percolab.ground.arrays import as_array
@@ -52,8 +52,7 @@ class Pretrained(Decodes):
 
     def encode(self, activations: Any) -> Any:
         """Return the codes."""
-        if self._encoder is None:
-            raise ValueError("Pretrained must be fitted before it encodes")
+        check_fitted(self)
         return self._encoder.encode(activations)
 
 

@@ -193,12 +193,16 @@ def planted(
     return scipy.sparse.csc_array(parts, shape=(codes.shape[0], len(rows))).tocsr()
 
 
-def one_to_one(f1: Floats) -> Floats:
-    """Return the F1 of each concept under the one-to-one assignment of features with the largest sum; 0 for none."""
-    concept, feature = linear_sum_assignment(f1, maximize=True)
-    values = np.zeros(len(f1))
-    values[concept] = f1[concept, feature]
-    return values
+def one_to_one(values: Floats, alone: float = 0.0) -> Floats:
+    """Return the value of each row with its partner, a column, in the one-to-one matching with the largest sum.
+
+    Rows are concepts, columns features, and values F1; or all are vectors, and values cosines. A row without a partner
+    has the value `alone`.
+    """
+    row, column = linear_sum_assignment(values, maximize=True)
+    matched = np.full(len(values), alone)
+    matched[row] = values[row, column]
+    return matched
 
 
 def auc(values: Any, inside: Ints) -> float:
@@ -221,11 +225,7 @@ def auc(values: Any, inside: Ints) -> float:
 def feature_auc(codes: scipy.sparse.csr_array, members: Members, feature: Ints) -> Floats:
     """Return the AUC of each concept, by the codes of its feature."""
     columns = codes.tocsc()
-    areas = np.full(feature.size, np.nan)
-    for c, f in enumerate(feature):
-        if f >= 0:
-            areas[c] = auc(columns[:, [int(f)]].toarray().ravel(), members.rows(c))
-    return areas
+    return np.array([auc(columns[:, [int(f)]].toarray().ravel(), members.rows(c)) for c, f in enumerate(feature)])
 
 
 # ---------------------------------------------------------------------- directions
@@ -238,11 +238,7 @@ def _cosines(a: Floats, b: Floats) -> Floats:
 
 def matched_cosines(a: Floats, b: Floats) -> Floats:
     """Return each vector's cosine with its partner in the best one-to-one matching; NaN without a partner."""
-    cosine = _cosines(a, b)
-    first, second = linear_sum_assignment(cosine, maximize=True)
-    values = np.full(len(a), np.nan)
-    values[first] = cosine[first, second]
-    return values
+    return one_to_one(_cosines(a, b), alone=np.nan)
 
 
 def mcc(a: Floats, b: Floats) -> float:

@@ -139,7 +139,7 @@ class KMeans(Decodes):
         """
         import scipy.sparse
 
-        _fitted(self)
+        check_fitted(self)
         if check_integer("k", self.k, 1) > self.n_features:
             raise ValueError(f"k must be at most n_features, {self.n_features}, got {self.k}")
         nearest, distances = self._nearest(activations)
@@ -167,7 +167,7 @@ class _Components(Decodes):
 
     def encode(self, activations: Any) -> Any:
         """Return the positive parts of all components, then the negative parts."""
-        _fitted(self)
+        check_fitted(self)
         return signed_halves(self._model.transform(check_activations(activations)))
 
 
@@ -192,7 +192,7 @@ class PCA(_Components):
 
     def encode(self, activations: Any) -> Any:
         """Return the positive parts of all components, then the negative parts."""
-        vectors, mean = _fitted(self)
+        vectors, mean = check_fitted(self)
         if self._model is not None and not on_gpu(activations):
             return super().encode(activations)
         return signed_halves(projections(where_they_are(activations), vectors[: len(vectors) // 2], mean))
@@ -229,7 +229,7 @@ class Neurons(Decodes):
 
     def encode(self, activations: Any) -> Any:
         """Return the activations, split by sign if they are signed."""
-        _fitted(self)
+        check_fitted(self)
         values = where_they_are(activations)
         return signed_halves(values) if self._halves else values
 
@@ -247,7 +247,7 @@ class _Projections(Decodes):
 
     def encode(self, activations: Any) -> Any:
         """Return at most k codes per row."""
-        vectors, mean = _fitted(self)
+        vectors, mean = check_fitted(self)
         k, values = check_integer("k", self.k, 1), where_they_are(activations)
         return in_blocks(values, len(vectors), lambda rows: largest(projections(rows, vectors, mean), k))
 
@@ -400,7 +400,8 @@ def largest(values: Floats, k: int) -> Floats:
     return kept
 
 
-def _fitted(method: Decodes) -> tuple[Floats, Floats]:
+def check_fitted(method: Decodes) -> tuple[Floats, Floats]:
+    """Return the directions and the bias of a method, or say that it is not fitted."""
     if method.directions is None or method.bias is None:
         raise ValueError(f"{type(method).__name__} must be fitted before it encodes")
     return method.directions, method.bias

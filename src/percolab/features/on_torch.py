@@ -25,14 +25,9 @@ DEVICE_BYTES = {"cpu": 1 << 26, "cuda": 1 << 31}  #: Memory for one block of fea
 class TorchCodes(DeviceCodes):
     """A dense tensor, on any device."""
 
-    def __init__(self, tensor: torch.Tensor) -> None:
-        self.tensor = tensor
-        self.shape = (tensor.shape[0], tensor.shape[1])
-        self.device = tensor.device
-
     def take(self, rows: Ints | slice) -> Any:
         """Return some rows on the CPU, as a CSR array: for sparse codes this moves little data."""
-        block = self.tensor[rows if isinstance(rows, slice) else torch.from_numpy(rows).to(self.device)]
+        block = self.values[rows if isinstance(rows, slice) else torch.from_numpy(rows).to(self.values.device)]
         row, column = torch.nonzero(block, as_tuple=True)
         parts = (block[row, column].double(), column, torch.bincount(row, minlength=len(block)).cumsum(0))
         data, indices, ends = (part.cpu().numpy() for part in parts)
@@ -40,29 +35,30 @@ class TorchCodes(DeviceCodes):
 
     def squared_rest(self, directions: Floats, bias: Floats, values: NDArray[Any]) -> float:
         """Return Σ|values - codes @ directions - bias|², in float64, on the device."""
-        vectors, offset = (torch.from_numpy(part).to(self.device) for part in (directions, bias))
+        vectors, offset = (torch.from_numpy(part).to(self.values.device) for part in (directions, bias))
         total = 0.0
         for part in self.row_slices():
-            block = torch.from_numpy(np.require(values[part], requirements=("C", "W"))).to(self.device).double()
-            total += float((block - self.tensor[part].double() @ vectors - offset).square().sum())
+            block = torch.from_numpy(np.require(values[part], requirements=("C", "W"))).to(self.values.device).double()
+            total += float((block - self.values[part].double() @ vectors - offset).square().sum())
         return total
 
     def packed(self, order: Ints, threshold: Floats) -> Iterator[NDArray[np.uint64]]:
         """Yield the bits of firing rows, in leaf order, by blocks of features."""
-        if not bool((self.tensor.amin() >= 0) & (self.tensor.amax() < torch.inf)):  # false for NaN
+        device = self.values.device
+        if not bool((self.values.amin() >= 0) & (self.values.amax() < torch.inf)):  # false for NaN
             self.refuse()
-        rows, limit = (torch.from_numpy(values).to(self.device) for values in (order, threshold))
-        width = max(1, DEVICE_BYTES.get(self.device.type, 1 << 28) // (8 * order.size))
-        place = torch.arange(8, dtype=torch.uint8, device=self.device)[:, None]
+        rows, limit = (torch.from_numpy(values).to(device) for values in (order, threshold))
+        width = max(1, DEVICE_BYTES.get(device.type, 1 << 28) // (8 * order.size))
+        place = torch.arange(8, dtype=torch.uint8, device=device)[:, None]
         for lo in range(0, self.shape[1], width):
-            fires = (self.tensor[:, lo : lo + width] > limit[lo : lo + width])[rows]
-            padded = torch.zeros(words_for(order.size) * WORD, fires.shape[1], dtype=torch.uint8, device=self.device)
+            fires = (self.values[:, lo : lo + width] > limit[lo : lo + width])[rows]
+            padded = torch.zeros(words_for(order.size) * WORD, fires.shape[1], dtype=torch.uint8, device=device)
             padded[: order.size] = fires
             # Bytes first: then an eighth is left to transpose. Each bit is in one term, so the sum is their union.
             octets = (padded.view(-1, 8, fires.shape[1]) << place).sum(1, dtype=torch.uint8)
             words = octets.T.clone(memory_format=torch.contiguous_format).view(torch.int64)
             # The device copies to page-locked memory about ten times as fast as to other memory.
-            held = torch.empty(words.shape, dtype=words.dtype, pin_memory=self.device.type == "cuda").copy_(words)
+            held = torch.empty(words.shape, dtype=words.dtype, pin_memory=device.type == "cuda").copy_(words)
             yield held.numpy().view(np.uint64)
 
 

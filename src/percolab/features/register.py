@@ -18,6 +18,7 @@ from typing import Any
 
 from percolab.features import dictionaries, methods, saes
 from percolab.features.saes import SparseAutoencoder
+from percolab.ground.arrays import as_array
 from percolab.ground.extras import missing
 
 GROUP = "percolab.methods"
@@ -156,12 +157,6 @@ def needs_sae_lens(asked: Entry) -> bool:
     return issubclass(find_method(asked.method), SparseAutoencoder)
 
 
-def fitted(method: Any, activations: Any) -> Any:
-    """Fit a method and return it, whatever its `fit` returns."""
-    method.fit(activations)
-    return method
-
-
 def check_installed(asked: Entry) -> Entry:
     """Return the method; raise ImportError if it needs SAELens, which is not installed."""
     if needs_sae_lens(asked) and not has_sae_lens():
@@ -169,13 +164,13 @@ def check_installed(asked: Entry) -> Entry:
     return asked
 
 
-def make(asked: Entry, seed: int, device: str, width: int | None = None) -> Any:
+def make(asked: Entry, seed: int, device: Any, width: int | None = None) -> Any:
     """Return the method; the seed and the device are passed if its constructor takes them.
 
     There are at most `width` components: the raw input may have fewer columns than the budget has components.
     """
     kind, accepted = find_method(asked.method), _parameters(asked.method)
-    here = {name: value for name, value in (("seed", seed), ("device", device)) if name in accepted}
+    here = {name: value for name, value in (("seed", seed), ("device", str(device))) if name in accepted}
     options = dict(asked.options)
     if width is not None and "n_components" in options:
         options["n_components"] = min(options["n_components"], width)
@@ -198,9 +193,23 @@ def _file_digest(kind: Any) -> str | None:
         return None
 
 
-def on_device(asked: Entry) -> bool:
-    """Return whether a method takes tensors on its device; others take arrays."""
-    return "device" in _parameters(asked.method)
+def as_taken(asked: Entry, activations: Any) -> Any:
+    """Return a tensor of activations in the form that a method takes: as it is if the method has a device."""
+    return activations if "device" in _parameters(asked.method) else as_array(activations)
+
+
+def fitted(asked: Entry, seed: int, activations: Any) -> Any:
+    """Return the method, made on the device of a tensor of activations and fitted to them."""
+    method = make(asked, seed, activations.device, activations.shape[1])
+    method.fit(as_taken(asked, activations))
+    return method
+
+
+def decoder_of(method: Any, activations: Any) -> dict[str, Any]:
+    """Return a method's decoder, and the activations that it decodes, as `score` takes them; nothing without one."""
+    if getattr(method, "directions", None) is None:
+        return {}
+    return {"directions": method.directions, "bias": method.bias, "activations": activations}
 
 
 def _parameters(method: str) -> Mapping[str, Any]:

@@ -13,7 +13,6 @@ import tempfile
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from functools import partial
 from itertools import islice, pairwise
 from typing import TYPE_CHECKING, Any
@@ -80,7 +79,8 @@ def begin(
     values: torch.Tensor, architecture: str, options: dict[str, Any], *, n_features: int, frozen: str | None, seed: int
 ) -> Any:
     """Return an autoencoder of SAELens with its initial weights for rows (n, d)."""
-    with _seeded(seed, values.device):
+    with torch.random.fork_rng(devices=[values.device] if values.is_cuda else []):
+        torch.manual_seed(seed)
         kind, config = get_sae_training_class(architecture)
         faster = (FastTopK,) if issubclass(kind, TopKTrainingSAE) else ()
         sae = type(kind.__name__, (*faster, kind), {})(
@@ -290,11 +290,3 @@ def decoder(sae: Any) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
 def load(path: str | os.PathLike[str], device: str) -> Any:
     """Read an autoencoder in SAELens' format."""
     return sae_lens.SAE.load_from_disk(os.fspath(path), device=device).eval().requires_grad_(False)
-
-
-@contextmanager
-def _seeded(seed: int, device: torch.device) -> Iterator[None]:
-    """Seed torch's global generators inside the block, and restore them afterwards."""
-    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
-        torch.manual_seed(seed)
-        yield

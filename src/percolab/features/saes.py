@@ -17,7 +17,7 @@ import numpy as np
 
 from percolab.features.directions import explained_variance
 from percolab.features.inputs import as_codes
-from percolab.features.methods import Decodes
+from percolab.features.methods import Decodes, check_fitted
 from percolab.ground import foreign_files
 from percolab.ground.arrays import as_array
 from percolab.ground.extras import needing
@@ -75,8 +75,7 @@ class SparseAutoencoder(Decodes):
 
     def encode(self, activations: Any) -> Any:
         """Return the codes: a dense tensor on a GPU, otherwise a SciPy sparse array."""
-        if self.sae is None:
-            raise ValueError(f"{type(self).__name__} must be fitted before it encodes")
+        check_fitted(self)
         from percolab.features import on_torch, saelens
 
         return saelens.encode(self.sae, on_torch.as_rows(activations, self.sae.device))

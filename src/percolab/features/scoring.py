@@ -12,7 +12,6 @@ from percolab.corpora.collection import StoredDocuments
 from percolab.corpora.sampler import Documents
 from percolab.features.absorption import Absorbers, deepest_latent, find_absorbers, on_edges, on_rows
 from percolab.features.chance import chance
-from percolab.features.codes import Codes
 from percolab.features.concept_splitting import unions
 from percolab.features.concepts import ConceptIntervals, Concepts, find_truth
 from percolab.features.counting import Matches, match
@@ -130,7 +129,10 @@ def score(
             tell("scoring", STAGES.index(stage) + 1, len(STAGES))
 
         with ahead("features.scoring", threads=workers) as wait_for_kernels:
-            table, known, limit = _given(dataset, codes, rows, factor, asked, min_size, ratio, threshold)
+            table = as_codes(asked.flat("codes", codes))
+            labels = find_labels(dataset, factor, rows, table.shape[0], asked)
+            limit = check_threshold(threshold, table.shape[1])
+            known = find_truth(labels, check_integer("min_size", min_size, 2), check_ratio(ratio))
             decoder = check_decoder(directions, bias, asked.flat("activations", activations), table.shape)
             firing = pack(table, known.order, limit, workers)
             if not firing.fired.any():
@@ -141,7 +143,7 @@ def score(
             drawn = chance(firing, known, n_draws, key, workers)
             done("chance")
             pairs = find_pairs(firing, known, matches, workers)
-            depth = known.forest.latent_depth[known.concepts.latent]
+            depth = known.labels.forest.latent_depth[known.concepts.latent]
             wait_for_kernels()
         taken, reached = unions(firing, known.concepts, matches, pairs, workers)
         done("splitting")
@@ -176,16 +178,6 @@ def rehearse() -> None:
     on_rows(firing, concepts, matches, find_absorbers(firing, concepts, pairs, 1), 1)
 
 
-def _given(
-    dataset: Any, codes: Any, rows: Any, factor: int | None, asked: Asked, min_size: int, ratio: float, threshold: Any
-) -> tuple[Codes, ConceptIntervals, Floats]:
-    """Return the codes, the truth that they are scored against, and the threshold of each feature."""
-    table = as_codes(asked.flat("codes", codes))
-    labels = find_labels(dataset, factor, rows, table.shape[0], asked)
-    limit = check_threshold(threshold, table.shape[1])
-    return table, find_truth(labels, check_integer("min_size", min_size, 2), check_ratio(ratio)), limit
-
-
 def _plain(threshold: Floats) -> float | list[float]:
     """Return one threshold if all features share it, otherwise the threshold of each."""
     return float(threshold[0]) if (threshold == threshold[0]).all() else list(map(float, threshold))
@@ -202,7 +194,7 @@ CONCEPT_COLUMNS = (
 def _concept_columns(
     firing: Firing, truth: ConceptIntervals, matches: Matches, pairs: Pairs, absorbers: Absorbers, threads: int
 ) -> dict[str, NDArray[Any]]:
-    concepts, forest = truth.concepts, truth.forest
+    concepts, forest = truth.concepts, truth.labels.forest
     absorbed, expected = on_rows(firing, concepts, matches, absorbers, threads)
     nothing = np.full(len(concepts), np.nan)
     return {

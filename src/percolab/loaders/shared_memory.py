@@ -62,7 +62,7 @@ class Slots:
         self._starts = [head + k * self._offsets[-1] for k in range(n_slots)]
         #: how many tensors of each slot the other process has received and dropped; only that process writes here
         self._dropped = np.frombuffer(self._memory, _COUNTER, n_slots)
-        self._sent = [0] * n_slots
+        self.sent = [0] * n_slots  #: how many tensors of each slot this process has sent
         self._free = list(range(n_slots))
         #: slots that this process is done with; the garbage collector adds to it, at any time and in any thread
         self._done: deque[int] = deque()
@@ -86,7 +86,7 @@ class Slots:
         with self._lock:
             for _ in range(len(self._done)):
                 slot = self._done.popleft()
-                (self._free if self._dropped[slot] == self._sent[slot] else self._done).append(slot)
+                (self._free if self._dropped[slot] == self.sent[slot] else self._done).append(slot)
             return self._free.pop() if self._free else None
 
     def tensor(self, array: NDArray[Any]) -> torch.Tensor:
@@ -99,10 +99,6 @@ class Slots:
         shared = plain.as_subclass(SharedTensor)
         shared.place = Place(self, slot, offset, plain)
         return shared
-
-    def sending(self, slot: int) -> None:
-        """Note that a tensor of a slot is sent."""
-        self._sent[slot] += 1
 
 
 class Place:
@@ -125,7 +121,7 @@ class Place:
 
     def send(self) -> tuple[Callable[..., torch.Tensor], tuple[Any, ...]]:
         """Return the function and arguments that rebuild the tensor in the receiving process."""
-        self._slots.sending(self._slot)
+        self._slots.sent[self._slot] += 1
         file, array = self._slots.file, self._tensor.numpy()
         place = self._slot, self._offset, array.shape, array.dtype.str
         return _attached, (os.getpid(), file, os.fstat(file).st_ino, *place)

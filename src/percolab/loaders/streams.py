@@ -67,17 +67,13 @@ class Columns:
         self.n_points = len(next(iter(arrays)))
         #: rows that are read at once: the rows of the smallest chunk
         self.block_rows = min(array.block_rows for array in arrays)
+        self.n_blocks = -(-self.n_points // self.block_rows)  #: the last block may be shorter
         self.chunk_rows = max(array.block_rows for array in arrays)  #: rows of the largest chunk
         self.row_bytes = sum(_type(array).itemsize * array.size for array in arrays) // max(1, self.n_points)
         self._chunk = lru_cache(len(names) * _open_chunks(self.chunk_rows))(partial(_read_chunk, self._arrays))
 
     def __reduce__(self) -> tuple[type[Columns], tuple[str, tuple[str, ...], str]]:
         return Columns, (self.path, self.names, self.identity)  # opened again where it is unpickled
-
-    @property
-    def n_blocks(self) -> int:
-        """Number of blocks, of which the last may be shorter."""
-        return -(-self.n_points // self.block_rows)
 
     def room(self, n_rows: int) -> Batch:
         """Return memory for `n_rows` rows."""

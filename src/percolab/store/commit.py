@@ -135,15 +135,17 @@ def _columns(dataset: AnyDataset) -> Iterator[tuple[str, Any]]:
 
 def _provenance(dataset: AnyDataset) -> dict[str, Any]:
     """Return the provenance of a dataset, with its modification; for a world also the provenance of its factors."""
-    record = {key: value for key, value in dataset.provenance.items() if key != "loaded_from"}
+    record = _made(dataset)
     if dataset.modification:
         record["modified"] = dataset.modification
     if isinstance(dataset, Superposed):
-        factors = [
-            {key: value for key, value in part.provenance.items() if key != "loaded_from"} for part in dataset.factors
-        ]
-        record |= {"sigma": dataset.sigma.tolist(), "factors": factors}
+        record |= {"sigma": dataset.sigma.tolist(), "factors": [_made(factor) for factor in dataset.factors]}
     return record
+
+
+def _made(dataset: AnyDataset) -> dict[str, Any]:
+    """Return how a dataset was made, wherever it was loaded from."""
+    return {key: value for key, value in dataset.provenance.items() if key != "loaded_from"}
 
 
 # ---------------------------------------------------------------------- the last step

@@ -102,6 +102,7 @@ class Complete(Cells):
         if identity is not None and identity != self.identity:
             raise self._changed()
         self.made: dict[str, Any] = self.attributes["provenance"]
+        self.sha256: dict[str, str] = self.attributes["sha256"]  #: the recorded digest of every array
         if isinstance(self.recipe, Superposition):
             self.sigma = _sigma(self.made, self.recipe, location)
         self._digests: dict[str, list[bytes]] = {}
@@ -136,11 +137,6 @@ class Complete(Cells):
     def content(self) -> Content:
         """What the store holds."""
         return schema.content_of(self.recipe)
-
-    @property
-    def sha256(self) -> dict[str, str]:
-        """The recorded digest of every array."""
-        return dict(self.attributes["sha256"])
 
     def chunks(self, name: str) -> Chunks:
         """Return the chunks of an array."""
@@ -213,14 +209,10 @@ class Complete(Cells):
         born = forest.n_clusters if recipe.min_cluster_size == 1 else recipe.n_points
         try:
             forest.check_structure()
-            for name, ids, limit in (
-                ("point_id", forest.point_id, recipe.n_points),
-                ("cluster_id", forest.cluster_id, born),
-            ):
-                if ids.size and not 0 <= ids.min() <= ids.max() < limit:
-                    raise ValueError(f"{name} must be from 0 to {limit - 1}, got {ids.min()} to {ids.max()}")
         except ValueError as fault:
             raise StoreError(f"{self.given} is damaged: {one_line(fault)}") from fault
+        check_below("point_id", forest.point_id, recipe.n_points, self.given)
+        check_below("cluster_id", forest.cluster_id, born, self.given)
         return forest
 
     # ------------------------------------------------------------------ checking
@@ -271,6 +263,11 @@ def _sigma(made: dict[str, Any], recipe: Superposition, path: Location) -> Any:
 def check_rows(rows: NDArray[Any], lengths: list[int], path: Location) -> None:
     """Raise unless every column of a table of rows indexes a factor of the given length."""
     for k, length in enumerate(lengths):
-        column = rows[:, k]
-        if column.size and not 0 <= column.min() <= column.max() < length:
-            raise StoreError(f"{path} is damaged: rows of factor {k} must be from 0 to {length - 1}")
+        check_below(f"rows of factor {k}", rows[:, k], length, path)
+
+
+def check_below(name: str, numbers: NDArray[Any], limit: int, path: Location) -> None:
+    """Raise unless all numbers of a column are from 0 to limit - 1."""
+    if numbers.size and not 0 <= numbers.min() <= numbers.max() < limit:
+        got = f"{numbers.min()} to {numbers.max()}"
+        raise StoreError(f"{path} is damaged: {name} must be from 0 to {limit - 1}, got {got}")

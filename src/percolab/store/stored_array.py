@@ -26,25 +26,14 @@ class StoredArray(LazyArray):
     """
 
     def __init__(self, chunks: Chunks, unchanged: Callable[[], None], n_rows: int | None = None) -> None:
+        layout = chunks.layout
         self.name = chunks.name
+        #: shape of the whole array
+        self.shape = (layout.shape[0] if n_rows is None else n_rows, *layout.shape[1:])
+        self.dtype = layout.dtype  #: type of its elements
+        self.block_rows = layout.block_rows  #: rows of one chunk: reading whole blocks is fastest
         self._chunks = chunks
-        self._n_rows = chunks.layout.shape[0] if n_rows is None else n_rows
         self._unchanged = unchanged
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Shape of the whole array."""
-        return (self._n_rows, *self._chunks.layout.shape[1:])
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """Type of its elements."""
-        return self._chunks.layout.dtype
-
-    @property
-    def block_rows(self) -> int:
-        """Rows of one chunk: reading whole blocks is fastest."""
-        return self._chunks.layout.block_rows
 
     def __repr__(self) -> str:
         return f"StoredArray({self.name!r}, shape={self.shape}, dtype={self.dtype})"

@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from percolab.features.register import MODEST, entry, fitted, make, on_device
+from percolab.features.register import MODEST, entry, fitted
 from percolab.ground.arrays import Ints, as_array
 from percolab.intervals import places
 from percolab.nn.interventions import ablate, patch, steer
@@ -205,12 +205,7 @@ def _fit_methods(names: Sequence[str], view: DocumentView, model: nn.Module, lay
         return {}
     device, tokens = _device(model), view.inputs[: view.train.size // view.shape[1]]
     values = activations(model, tokens, [layer], device=device)[layer].flatten(0, 1)
-    methods = {}
-    for name in names:
-        known = entry(name, MODEST)
-        method = make(known, seed, str(device), values.shape[1])
-        methods[name] = fitted(method, values if on_device(known) else values.cpu().numpy())
-    return methods
+    return {name: fitted(entry(name, MODEST), seed, values) for name in names}
 
 
 def _subspace(name: str, fit: _Fitted, *, rng: np.random.Generator) -> torch.Tensor | None:

@@ -127,14 +127,14 @@ def _difference(name: str, cells: Sequence[Measured]) -> _Difference | None:
     tables, places, factors, count = [], [], [], 0
     for factor in sorted({cell.factor for cell in cells}):
         about = [cell for cell in cells if cell.factor == factor]
-        mine = _by_seed([cell for cell in about if cell.role_for_units == role])
-        theirs = [cell for cell in about if cell.role_for_units == control]
-        if mine is None or not theirs:
+        ours, theirs = ([cell for cell in about if cell.role_for_units == side] for side in (role, control))
+        if not ours or not theirs:
             continue
+        mine = _by_seed(ours)
         others = [
             _by_seed([c for c in theirs if c.trained_on == g]) for g in dict.fromkeys(c.trained_on for c in theirs)
         ]
-        against = mean_of_known(np.stack([_paired(table, len(mine)) for table in others if table is not None]), 0)
+        against = mean_of_known(np.stack([_paired(table, len(mine)) for table in others]), 0)
         tables.append(mine - against)
         places.append(about[0].units.place)
         factors.append(np.full(mine.shape[1], factor))
@@ -144,10 +144,8 @@ def _difference(name: str, cells: Sequence[Measured]) -> _Difference | None:
     return _Difference(_side_by_side(tables), np.concatenate(places), np.concatenate(factors), count)
 
 
-def _by_seed(cells: Sequence[Measured]) -> Floats | None:
-    """Return (networks, units) values, or their logarithms, in the order of the lists; None for no network."""
-    if not cells:
-        return None
+def _by_seed(cells: Sequence[Measured]) -> Floats:
+    """Return (networks, units) values, or their logarithms, in the order of the lists."""
     values = np.stack([cell.values for cell in sorted(cells, key=lambda cell: cell.seed)]).astype(np.float64)
     return np.log(np.maximum(values, LEAST)) if cells[0].measure in LOGARITHMIC else values
 

@@ -22,7 +22,7 @@ import torch
 from percolab.corpora.corpus import Corpus
 from percolab.features import score
 from percolab.features.fairness import auc
-from percolab.features.register import MODEST, check_installed, entry, make, on_device
+from percolab.features.register import MODEST, as_taken, check_installed, entry, make
 from percolab.ground.arrays import Floats, Ints, as_array
 from percolab.ground.devices import Device, choose_device
 from percolab.ground.files import new_files
@@ -258,12 +258,11 @@ def diff(
     known = check_installed(entry(method, MODEST))  # before networks are read, which may take long
     with shown(progress) as tell:
         values = [rows.read(network, name, place) for network, name in zip((first, second), names, strict=True)]
-        crosscoder = make(known, check_seed("seed", seed), str(place), sum(part.shape[1] for part in values))
+        crosscoder = make(known, check_seed("seed", seed), place, sum(part.shape[1] for part in values))
         if hasattr(crosscoder, "progress"):
             crosscoder.progress = tell
         fit, width = rows.first_test * int(np.prod(rows.shape[1:])), values[0].shape[1]
-        joined: Any = side_by_side(values, fit)
-        joined = joined if on_device(known) else joined.cpu().numpy()
+        joined = as_taken(known, side_by_side(values, fit))
         crosscoder.fit(joined[:fit])
     if getattr(crosscoder, "directions", None) is None:
         raise ValueError(f"method must have directions, got {method!r}")

@@ -52,10 +52,10 @@ def claimed(directory: Path, wanted: Mapping[str, Any], *, overwrite: bool = Fal
 
 
 def _claim(directory: Path, wanted: Mapping[str, Any], *, overwrite: bool) -> None:
-    file = directory / CLAIM
+    file, named = directory / CLAIM, {"schema": SCHEMA, "version": VERSION, **wanted}
     if _is_claimed(directory):
-        held = read_record(file)
-        different = next((name for name in wanted if held.get(name) != wanted[name]), None)
+        held = read_json(file)
+        different = next((name for name in named if held.get(name) != named[name]), None)
         if different is None:
             return
         if not overwrite:
@@ -68,7 +68,7 @@ def _claim(directory: Path, wanted: Mapping[str, Any], *, overwrite: bool) -> No
                 shutil.rmtree(path)
             else:
                 path.unlink(missing_ok=True)
-    write_json(file, {"schema": SCHEMA, "version": VERSION, **wanted})
+    write_json(file, named)
 
 
 def _is_claimed(directory: Path) -> bool:
@@ -88,9 +88,3 @@ def read_json(file: Path) -> dict[str, Any]:
     with suppress(OSError, ValueError):
         return foreign_files.read_json(file.name, file, MOST_BYTES)
     return {}
-
-
-def read_record(file: Path) -> dict[str, Any]:
-    """Return the contents of a study's JSON file; nothing if its schema or version is another."""
-    values = read_json(file)
-    return values if (values.get("schema"), values.get("version")) == (SCHEMA, VERSION) else {}

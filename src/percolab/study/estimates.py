@@ -65,6 +65,11 @@ def select(rows: Iterable[Row], **names: Any) -> list[Row]:
     return [r for r in rows if all(r.names.get(name) == value for name, value in names.items())]
 
 
+def find(rows: Iterable[Row], **names: Any) -> Row | None:
+    """Return the first row that has these names, if there is one."""
+    return next(iter(select(rows, **names)), None)
+
+
 def layers_of(rows: Iterable[Row]) -> list[str]:
     """Return the layers that occur in rows, in order."""
     return list(dict.fromkeys(r["layer"] for r in rows if "layer" in r.names))

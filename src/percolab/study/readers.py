@@ -12,6 +12,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
@@ -20,9 +21,9 @@ from torch import nn
 
 from percolab.corpora.corpus import Corpus
 from percolab.corpora.sampler import Documents
-from percolab.features.register import METHODS, MODEST, TRUTHFUL, entry, fitted, make, on_device, take_options
+from percolab.features.register import METHODS, MODEST, TRUTHFUL, as_taken, entry, make, take_options
 from percolab.features.scoring import score
-from percolab.ground.arrays import Ints
+from percolab.ground.arrays import Ints, as_array
 from percolab.ground.devices import Device, choose_device
 from percolab.intervals import places
 from percolab.nn.config import ProbeConfig
@@ -244,27 +245,19 @@ class Features:
     name: str
     #: makes a fresh method from a seed, a device and the width of the activations
     make: Callable[[int, torch.device, int], Any]
-    takes_tensors: bool = False  #: whether the method takes tensors on their device; others take arrays
+    as_taken: Callable[[torch.Tensor], Any] = as_array  #: gives activations in the form that the method takes
     asked: Positions = EVERY
 
     def read(self, view: View, A: torch.Tensor, seed: int) -> list[Reading]:
         """Return the best F1 of any feature for every concept."""
         method, parts = self.make(seed, A.device, A.shape[1]), view.rows(self.asked)
-        fit, scored = (self._given(A[torch.from_numpy(rows).to(A.device)]) for rows in parts)
-        codes, labels = fitted(method, fit).encode(scored), view.labels(self.asked)
+        fit, scored = (self.as_taken(A[torch.from_numpy(rows).to(A.device)]) for rows in parts)
+        method.fit(fit)
+        codes, labels = method.encode(scored), view.labels(self.asked)
         table = score(labels, codes, parts[1], min_size=LEAST_ROWS, draws=1).concepts
         table = table[table["summarised"]]
         latent = table["latent"].to_numpy(np.int64)
         return [Reading("f1", Units(latent, places(labels.forest, latent)), table["f1"].to_numpy(np.float64))]
-
-    def _given(self, rows: torch.Tensor) -> Any:
-        return rows if self.takes_tensors else rows.cpu().numpy()
-
-
-def _by_spec(spec: str, name: str, asked: Positions) -> Features:
-    """Return a method by its name, with options after ``@`` if there are any."""
-    known = entry(spec, MODEST)
-    return Features(name, lambda seed, device, width: make(known, seed, str(device), width), on_device(known), asked)
 
 
 #: Readers by name. To add a reader, add a line here, or give an object to `compare`.
@@ -310,7 +303,8 @@ def as_reader(reader: Any) -> Reader | NetworkReader:
         if METHODS.get(spec.partition("@")[0], ("",))[0] in TRUTHFUL:
             raise ValueError(f"readers must make features of activations, got {reader!r}")
         try:
-            return _by_spec(spec, reader, Positions(**options))
+            method = entry(spec, MODEST)
+            return Features(reader, partial(make, method), partial(as_taken, method), Positions(**options))
         except ValueError as error:
             known = ", ".join(READERS)
             raise ValueError(f"readers must be names ({known}), methods or objects, got {reader!r}: {error}") from error

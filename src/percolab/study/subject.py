@@ -198,9 +198,7 @@ def views(data: AnyData, rows: Split | int | None = None) -> list[View]:
         paper's split. For a corpus the number of held-out documents.
     """
     if isinstance(data, Corpus):
-        count = N_DOCUMENTS if rows is None else rows
-        if isinstance(count, bool) or not isinstance(count, int) or count < 2:
-            raise ValueError(f"rows must be a number of documents, at least 2, for a corpus, got {count!r}")
+        count = check_integer("rows", N_DOCUMENTS if rows is None else rows, 2)
         each = [data.swapped(k) for k in range(n_factors(data))]
         return [DocumentView(corpus, k, corpus.documents(HELD_OUT, HELD_OUT + count)) for k, corpus in enumerate(each)]
     if rows is not None and not isinstance(rows, Split):
