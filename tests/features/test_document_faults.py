@@ -78,20 +78,24 @@ def a_context_does_not_hold_itself(patch):
 
 @fault("features.fired", "features.dense", "summary.l0")
 def positions_without_a_context_are_no_rows(patch):
-    given, decoder, kept = scoring._given, scoring.check_decoder, None
+    find, decoder, kept = scoring.find_labels, scoring.check_decoder, None
 
-    def fewer(*all_given):
+    def fewer(*given):
         nonlocal kept
-        table, truth, limit = given(*all_given)
-        kept = np.flatnonzero(truth.labels.label >= 0)
-        least, ratio = all_given[5:7]
-        return scoring.as_codes(table.take(kept)), scoring.find_truth(truth.labels.take(kept), least, ratio), limit
+        labels = find(*given)
+        kept = np.flatnonzero(labels.label >= 0)
+        return labels.take(kept)
+
+    def of_fewer(real):
+        return lambda codes, *given: real(scoring.as_codes(codes.take(kept)), *given)
 
     def sliced(directions, bias, activations, shape):
-        return decoder(directions, bias, None if activations is None else activations[kept], shape)
+        return decoder(directions, bias, None if activations is None else activations[kept], (kept.size, shape[1]))
 
-    patch.setattr(scoring, "_given", fewer)
+    patch.setattr(scoring, "find_labels", fewer)
     patch.setattr(scoring, "check_decoder", sliced)
+    for name in ("pack", "carried", "explained_variance"):
+        patch.setattr(scoring, name, of_fewer(getattr(scoring, name)))
 
 
 @fault("concepts.size")
