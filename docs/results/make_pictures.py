@@ -7,10 +7,11 @@ The commands on each page make the JSON files; this program computes nothing. Th
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from make_tables import (
     CONFIRMATORY,
     DOCUMENT_ROLES,
@@ -32,7 +33,7 @@ from percolab.intervals import Estimate
 from percolab.show import dot_rows, style
 from percolab.show.dot_rows import Mark, Panel
 from percolab.study.estimates import Row
-from percolab.study.pictures import by_number
+from percolab.study.pictures import MARKERS, by_number
 
 HERE = Path(__file__).parent
 DPI = 150
@@ -227,17 +228,45 @@ def dictionaries(task: str, methods: Sequence[str] = (*CONFIRMATORY, *NOT_LEARNE
 
 def curves(task: str, measure: str, words: str) -> Figure:
     """Draw a measure of every method in networks of the concepts' lexicon against its sparsity."""
-    series: dict[str, list[Row]] = {}
-    for one in read(f"benchmark/{task}.json")["curves"]:
-        if (one["role"], one["measure"]) == ("trained", measure) and one["method"] in LINES and one["setting"] != "k=1":
-            estimate = Estimate(one["value"], one["low"], one["high"])
-            series.setdefault(one["method"], []).append(Row(estimate, one, by_draw=tuple(one["by_draw"])))
+    series = {name: [row for row in rows if row["setting"] != "k=1"] for name, rows in curve(task, "trained", measure)}
     return by_number(series, "at", "", "L0: features that fire on a row", words)
+
+
+def curve(task: str, role: str, measure: str) -> Iterator[tuple[str, list[Row]]]:
+    """Yield the methods of a picture with a measure at all their settings."""
+    rows = read(f"benchmark/{task}.json")["curves"]
+    for method in LINES:
+        places = [r for r in rows if (r["role"], r["method"], r["measure"]) == (role, method, measure)]
+        estimates = [Estimate(r["value"], r["low"], r["high"]) for r in places]
+        yield method, [Row(e, r, by_draw=tuple(r["by_draw"])) for e, r in zip(estimates, places, strict=True)]
+
+
+def sparsity(task: str) -> Figure:
+    """Draw recovery against sparsity, one panel for what methods read: own and other lexicon, untrained, raw input."""
+    with style.sheet():
+        figure = style.new_figure(7.2, 6.4)
+        panels = figure.subplots(2, 2, sharex=True, sharey=True)
+        for axes, (title, role) in zip(panels.flat, LEXICONS.items(), strict=True):
+            colours = style.series_colours(LINES)
+            for (method, rows), colour, marker in zip(curve(task, role, "f1"), colours, MARKERS, strict=False):
+                value, low, high = np.transpose([(r.estimate.value, r.estimate.low, r.estimate.high) for r in rows])
+                at = [row["at"] for row in rows]
+                axes.fill_between(at, low, high, color=colour, alpha=0.15, linewidth=0)
+                axes.plot(at, value, f"-{marker}", color=colour, markersize=4, label=method)
+            axes.set_title(title, loc="left")
+            axes.set_xscale("log")
+            axes.set_ylim(0, 1)
+            axes.grid(axis="y")
+            style.plain_numbers(axes.xaxis)
+        figure.legend(*panels[0, 0].get_legend_handles_labels(), loc="outside upper left", ncols=3)
+        figure.supxlabel("L0: features that fire on a row", fontsize="medium")
+        figure.supylabel("recovery: mean best F1 of a context", fontsize="medium")
+    return figure
 
 
 LINES = (*CONFIRMATORY, "kmeans@fall=0", "random-dictionary")
 CURVES = {
-    "sparsity": lambda: curves("documents-small", "f1", "recovery: mean best F1 of a context"),
+    "sparsity": lambda: sparsity("documents-small"),
     "absorption": lambda: curves("documents", "absorption_edge", "recall outside minus inside the lower context"),
 }
 PICTURES = {

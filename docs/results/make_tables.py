@@ -521,11 +521,13 @@ SPARSITIES = ["batchtopk@k=8", "batchtopk", "batchtopk@k=128"]
 
 PAGES: dict[str, dict[str, Callable[[], str]]] = {
     "../benchmark.md": {
+        f"small tasks, {endpoint}": partial(benchmark_tasks, endpoint) for endpoint in ("method", "question")
+    },
+    "benchmark-details.md": {
         f"{task}, {kind}": partial(make, task)
         for task in ("documents", "documents-small", "superposed-2-small")
         for kind, make in (("methods", benchmark_methods), ("endpoints", benchmark_endpoints))
     }
-    | {f"small tasks, {endpoint}": partial(benchmark_tasks, endpoint) for endpoint in ("method", "question")}
     | {"small tasks, method at L0 32": partial(benchmark_tasks, "method", "f1 at L0 32")},
     "documents.md": {
         "documents, full, levels": partial(documents_levels, "full"),
