@@ -435,6 +435,16 @@ def dictionaries(task: str, others: Sequence[str] = ()) -> str:
     return table([head[i] for i in kept], [[row[i] for i in kept] for row in rows])
 
 
+def rates() -> str:
+    """Return recovery and dead features in small documents by the task's learning rate and by another one."""
+    plain, rows = level_of("documents-small-rates", "trained", "kmeans", "f1"), []
+    for method in CONFIRMATORY[:3]:
+        for task, name in (("documents-small", method), ("documents-small-rates", f"{method}@lr=0.01")):
+            f1, dead = (level_of(task, "trained", name, measure) for measure in ("f1", "dead"))
+            rows.append([f"`{name}`", interval(f1), interval(minus(f1, plain)), f"{dead['value']:.2f}"])
+    return table(["method", "recovery", "minus k-means", "dead"], rows)
+
+
 CONFIRMATORY = ("topk", "batchtopk", "matryoshka", "kmeans")
 NOT_LEARNED = ("neurons", "random-dictionary")
 LEXICONS = {"own lexicon": "trained", "other lexicon": "other", "untrained": "untrained", "raw input": "raw"}
@@ -528,7 +538,7 @@ PAGES: dict[str, dict[str, Callable[[], str]]] = {
         for task in ("documents", "documents-small", "superposed-2-small")
         for kind, make in (("methods", benchmark_methods), ("endpoints", benchmark_endpoints))
     }
-    | {"small tasks, method at L0 32": partial(benchmark_tasks, "method", "f1 at L0 32")},
+    | {"small tasks, method at L0 32": partial(benchmark_tasks, "method", "f1 at L0 32"), "rates": rates},
     "documents.md": {
         "documents, full, levels": partial(documents_levels, "full"),
         **{f"documents, {file}": partial(documents, file) for file in ("full", "small")},
