@@ -42,7 +42,7 @@ from percolab.features.dictionaries import CLASSES, Pretrained
 from percolab.intervals import Estimate
 from percolab.nn import TrainConfig
 from percolab.study.cells import RECORD, Cell
-from percolab.study.directory import CLAIM, MADE
+from percolab.study.directory import CLAIM, MADE, SUBMISSION
 from percolab.study.estimates import Line, row
 from percolab.study.experiment import Experiment
 from percolab.study.material import Array
@@ -84,7 +84,7 @@ def made_results(folder, draws=2):
                 for name in (SUBTREES, *SCALARS):
                     cells.append(Measured(*where, name, factor, whole, np.full(1, level.get(name, random.random()))))
         envelope.write(folder, s.drawn(draw), cells, WORLD)
-    return [json.loads(file.read_text()) for file in sorted((folder / envelope.FOLDER).iterdir())]
+    return [json.loads(file.read_text()) for file in sorted((folder / SUBMISSION).iterdir())]
 
 
 def signed(values, random):

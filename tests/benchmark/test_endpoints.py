@@ -179,6 +179,20 @@ def test_an_unhealthy_cell_takes_its_pair_along_and_many_leave_it_undecided():
     assert {(c.factor, c.seed) for c in kept} == {(0, 1), (1, 0), (1, 1)}
 
 
+def test_a_network_without_its_partner_is_left_out():
+    """Network 1 is hard for both methods; its mean beside network 0 alone would look like a difference."""
+    cells = method("topk", 0.9, 0) + method("kmeans", 0.9, 0) + method("topk", 0.2, 0, seed=1)
+    (found,) = select(endpoints.estimates(cells), part="endpoint", endpoint=METHOD, method="topk", measure="f1")
+    assert found.estimate.value == pytest.approx(0, abs=0.03)
+    several = world(0, GAINS)
+    apart = [c for c in several if (c.trained_on, c.factor, c.seed) != (1, 0, 1)]  # one network of the other hierarchy
+    pairs = endpoints.pair_cells(endpoints.at_chosen(apart), QUESTION, "topk", "f1")
+    assert {(c.factor, c.seed) for c in pairs} == {(0, 0), (1, 0), (1, 1)}
+    own = [c for c in several if c.trained_on in (None, c.factor)]
+    own += [replace(c, role="untrained", trained_on=None) for c in own if c.role == "trained"]
+    assert not select(endpoints.estimates(own), part="endpoint", endpoint=QUESTION)  # not another contrast instead
+
+
 def test_both_lines_of_an_endpoint_are_corrected_alike():
     """Without correction, the second line would be below 0 and the first not, so that nothing was decided."""
     spread = 0.0136 * np.array([-1.2649, -0.6325, 0, 0.6325, 1.2649])

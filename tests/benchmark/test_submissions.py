@@ -41,6 +41,13 @@ def placed(folder, results):
     return folder
 
 
+def everywhere(whole):
+    """One method's results in all places: two draws, three networks, two hierarchies."""
+    places = [v for v in whole if v["method"] == f"topk{AT}k=4"]
+    apart = [v for v in places if (v["trained_on"], v["factor"]) == (0, 1)]
+    return [*places, *(v | {"trained_on": 1} for v in apart), *(v | UNTRAINED for v in apart)]
+
+
 def of_others(values, method="their-method"):
     return values | {"method": method, "sae_cfg_dict": {"width": 3}}
 
@@ -159,8 +166,7 @@ def test_a_file_is_named_by_its_place(whole, tmp_path):
 def test_a_method_without_some_results_is_named_on_the_page_and_in_the_terminal(whole, tmp_path, capsys):
     """Some networks, draws or settings alone can be chosen after their results are known."""
     settings = {"topk": (4, 8, 24), "kmeans": (1, 4, 8, 24)}
-    places = [v for v in whole if v["method"] == f"topk{AT}k=4"]
-    every = []
+    every, places = [], everywhere(whole)
     for values in places:
         for name, numbers in settings.items():
             for k in numbers:
@@ -173,15 +179,27 @@ def test_a_method_without_some_results_is_named_on_the_page_and_in_the_terminal(
     kept = [v for v in every if v["method"] != f"topk{AT}k=8" or v["draw"] == 0]  # a setting on one draw alone
     folder = placed(tmp_path / "some", [*kept, *theirs[:3]])
     (task,) = submissions.check(folder)
-    said = "lacks {}, its settings on all draws, networks and hierarchies that others have"
-    expected = {f"topk {said.format('4 of 24 results')}", f"their-method {said.format('5 of 8 results')}"}
+    said = "lacks {}, its settings on all draws, networks and hierarchies of the task"
+    expected = {f"topk {said.format('6 of 36 results')}", f"their-method {said.format('9 of 12 results')}"}
     assert set(task.lacking) == expected
     assert main.run(["benchmark", "--check", str(folder)]) == 0
     assert expected <= set(capsys.readouterr().out.splitlines())
     assert all(f"<p>{line}</p>" in (folder / submissions.REPORT).read_text() for line in expected)
     shutil.rmtree(folder)
-    (task,) = submissions.check(placed(folder, kept[:2]))  # one place alone: nothing but settings can be missing
-    assert list(task.lacking) == [f"topk {said.format('1 of 3 results')}"]
+    (task,) = submissions.check(placed(folder, kept[:2]))  # one network on one hierarchy
+    assert list(task.lacking) == [f"topk {said.format('10 of 12 results')}"]
+
+
+@pytest.mark.parametrize(
+    "left_out", [{"trained_on": 1}, {"factor": 1}, {"trained_on": 1, "draw": 1}, {"role": "trained", "draw": 0}]
+)
+def test_networks_and_hierarchies_that_nobody_has_are_missed_too(left_out, whole, tmp_path):
+    kept = [v for v in everywhere(whole) if any(v[name] != value for name, value in left_out.items())]
+    (task,) = submissions.check(placed(tmp_path / "in", [of_others(values) for values in kept]))
+    missing = f"{12 - len(kept)} of 12 results"
+    assert list(task.lacking) == [
+        f"their-method lacks {missing}, its settings on all draws, networks and hierarchies of the task"
+    ]
 
 
 def test_draws_and_networks_that_were_left_out_are_counted(whole, tmp_path):
@@ -190,7 +208,7 @@ def test_draws_and_networks_that_were_left_out_are_counted(whole, tmp_path):
     frozen = declaration.settings(WORLD, only=())
     later = [values | {"draw": 4, "seed": seed, "eval_config": envelope.config(frozen.drawn(4))} for seed in (1, 2)]
     (task,) = submissions.check(placed(tmp_path / "in", [of_others(v) for v in later]))
-    assert list(task.lacking) == ["4 of draws 0 to 4 have no results", "1 of networks 0 to 2 have no results"]
+    assert list(task.lacking)[:2] == ["4 of draws 0 to 4 have no results", "1 of networks 0 to 2 have no results"]
 
 
 # ---------------------------------------------------------------------- names

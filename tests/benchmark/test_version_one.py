@@ -13,7 +13,7 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("sklearn")
 
 import percolab as pl  # noqa: E402
-from percolab.benchmark import (  # noqa: E402  # noqa: E402
+from percolab.benchmark import (  # noqa: E402
     Budget,
     Options,
     Task,
@@ -26,12 +26,13 @@ from percolab.benchmark import (  # noqa: E402  # noqa: E402
     submissions,
     task,
 )
-from percolab.benchmark.judgement import AT, settings_of  # noqa: E402
+from percolab.benchmark.judgement import AT, rated, settings_of  # noqa: E402
 from percolab.benchmark.networks_and_controls import Representation, Subject  # noqa: E402
 from percolab.benchmark.tasks import SPARSITIES, TASKS  # noqa: E402
 from percolab.features.register import entry  # noqa: E402
 from percolab.nn import CorpusTrainConfig, ResidualMLP, TrainConfig  # noqa: E402
 from percolab.study.cells import Cells, Here, InProcess  # noqa: E402
+from percolab.study.directory import SUBMISSION  # noqa: E402
 
 TINY = Budget(n_features=24, k=3, steps=5, batch_size=64, lr=1e-3, n_components=3)
 TRAINING = TrainConfig(d_model=8, n_blocks=1, epochs=1, batch_size=64, lr=1e-2)
@@ -128,10 +129,43 @@ def test_causes_are_measured_in_networks_of_the_documents_own_lexicon(tmp_path):
         line = dict(zip(head[1:], numbers, strict=True))
         measured = name != "kmeans-1"  # at the middle setting alone
         assert all(bool(line[f"bridged {how}"]) == measured for how in ("by patches", "at random"))
-    files = [json.loads(file.read_text()) for file in (tmp_path / "documents" / envelope.FOLDER).glob("*.json")]
+    files = [json.loads(file.read_text()) for file in (tmp_path / "documents" / SUBMISSION).glob("*.json")]
     with_causes = {(v["role"], v["trained_on"] == v["factor"], v["method"]) for v in files
                    if "bridged" in v["eval_result_metrics"]["recovery"]}  # fmt: skip
     assert with_causes == {("trained", True, "kmeans @ k=24"), ("trained", True, "neurons")}
+
+
+class Ranked:
+    """A method with options whose names end like others."""
+
+    def __init__(self, k=8, rank=2, lr=1e-3, inner_lr=0.1):
+        self.k = k
+
+    def fit(self, activations):
+        return self
+
+    def encode(self, activations):
+        return activations
+
+
+def test_options_are_known_by_their_whole_names():
+    kind = f"{__name__}:Ranked"
+    assert len(settings_of(entry(f"{kind}@rank=4", TINY))) == len(settings_of(entry(kind, TINY))) > 1
+    rates = replace(WORLD.options, rates={"trained": 0.5})
+    assert rated(rates, "trained", entry(f"{kind}@inner_lr=0.2", TINY)).options["lr"] == 0.5
+    assert rated(rates, "trained", entry(f"{kind}@lr=0.2", TINY)).options["lr"] == 0.2
+
+
+def test_what_is_asked_for_is_computed_or_refused(tmp_path):
+    asked = declaration.settings(WORLD, only=["kmeans"], methods=["neurons", "kmeans"]).asked
+    assert asked == ("kmeans", "neurons")
+    pl.generate(n_points=100, dim=2, seed=0).save(tmp_path / "mine.zarr")
+    with pytest.raises(ValueError, match=r"^data must be left out for tasks on documents, got it for 'documents'$"):
+        declaration.settings(task("documents", "small"), data=tmp_path / "mine.zarr")
+    np.save(tmp_path / "a.npy", np.zeros((4, 2), np.float32))
+    (tmp_path / "manifest.json").write_text('{"activations": [{"file": "a.npy", "role": "trained", "rows": 4}]}')
+    with pytest.raises(ValueError, match=r"^activations must have files for every one of 2 draws, got "):
+        declaration.settings(WORLD, activations=tmp_path, draws=2)
 
 
 def test_a_tenth_of_the_rows_is_trained_on():
@@ -145,6 +179,11 @@ def test_random_networks_have_the_norms_of_the_trained_one():
     for mine, theirs in zip(random.state_dict().values(), trained.state_dict().values(), strict=True):
         assert float(mine.norm()) == pytest.approx(float(theirs.norm()), rel=1e-4)
         assert theirs.numel() == 1 or float(theirs.norm()) == 0 or not torch.equal(mine, theirs)
+    start, wide = ResidualMLP(64, 64, 2, seed=3), ResidualMLP(64, 64, 2, seed=3)
+    random = networks_and_controls.with_norms(wide, start, 3)  # seed 3 drew the initial weights, too
+    for mine, theirs in zip(random.parameters(), start.parameters(), strict=True):
+        alike = torch.nn.functional.cosine_similarity(mine.detach().flatten(), theirs.detach().flatten(), dim=0)
+        assert theirs.ndim == 1 or theirs.numel() < 1000 or abs(float(alike)) < 0.05
 
 
 @pytest.mark.slow
@@ -177,7 +216,7 @@ def test_files_are_accepted_and_give_the_same_table(made, frozen):
         assert theirs[mine["method"]].get("own - other") == mine.get("own - other")
     assert (output / "submissions.html").exists()
     jsonschema = pytest.importorskip("jsonschema")
-    for file in (output / "superposed-2" / envelope.FOLDER).iterdir():
+    for file in (output / "superposed-2" / SUBMISSION).iterdir():
         values = json.loads(file.read_text())
         jsonschema.validate(values, envelope.SCHEMA)
         for concept in values["eval_result_details"]:  # the control is about the edges that the feature's measure has
@@ -241,7 +280,7 @@ def test_the_tree_of_a_method_is_scored(tmp_path, monkeypatch):
 def outside(made, place):
     """A file of a method that was made outside: its numbers under the envelope, its own checksum."""
     output, _ = made
-    files = sorted((output / "superposed-2" / envelope.FOLDER).iterdir())
+    files = sorted((output / "superposed-2" / SUBMISSION).iterdir())
     values = next(v for v in (json.loads(file.read_text()) for file in files) if v["method"] == "neurons")
     values |= {"method": "their-method", "sae_cfg_dict": {"width": 3}, "eval_id": "theirs"}
     values["checksum"] = envelope.checksum(values)

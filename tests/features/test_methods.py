@@ -86,6 +86,12 @@ def test_a_threshold_on_a_feature_of_kmeans_is_a_ball(X, k):
         method.encode(X)
 
 
+def test_kmeans_takes_half_precision():
+    """The spread of many wide columns is more than half precision holds; codes were all equal."""
+    wide = (10 * np.random.default_rng(0).standard_normal((200, 1000))).astype(np.float16)
+    assert np.unique(KMeans(8, k=2, seed=0).fit(wide).encode(wide).data).size > 100
+
+
 def test_kmeans_on_a_device_is_kmeans(X):
     """Planted clusters are found; of data without clusters, the squares left are those of scikit-learn."""
     torch = pytest.importorskip("torch")

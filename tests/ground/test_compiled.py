@@ -61,7 +61,9 @@ def test_a_line_says_that_kernels_are_compiled(monkeypatch):
 
 @pytest.mark.parametrize("interactive", [True, False])
 def test_those_who_wait_without_a_bar_are_told_too(interactive, monkeypatch, capfd):
-    monkeypatch.setattr(compiled, "_is_interactive", lambda: interactive)
+    monkeypatch.setitem(sys.modules, "ipykernel", compiled)
+    if not interactive:
+        monkeypatch.delitem(sys.modules, "ipykernel")
     monkeypatch.setattr(compiled, "_logged", [])
     with compiled.ahead("engines.native", threads=1):
         assert (fresh_kernel()(2), fresh_kernel()(2)) == (4, 4)

@@ -131,6 +131,18 @@ def test_a_store_of_points_is_not_taken_for_documents(path, tmp_path):
     assert len(pl.load(tmp_path / "points.zarr")) == COUNT
 
 
+def test_documents_of_a_bare_forest_are_resumed_or_named_if_they_are_others(tmp_path):
+    corpus = pl.Corpus([grow_forest([40], 1), grow_forest([40], 2)], min_size=4, length=4)
+    asked = pl.DocumentRange(corpus, 0, 10)
+    pl.generate_store(asked, tmp_path / "d.zarr")
+    pl.generate_store(asked, tmp_path / "d.zarr")
+    with pytest.raises(FileExistsError, match=r"seed of the store at .* must be 5 to resume, got 0;"):
+        pl.generate_store(pl.DocumentRange(replace(corpus, seed=5), 0, 10), tmp_path / "d.zarr")
+    other = pl.Corpus([grow_forest([40], 1), grow_forest([40], 3)], min_size=4, length=4)
+    with pytest.raises(FileExistsError, match=r"lexicons of the store at "):
+        pl.generate_store(pl.DocumentRange(other, 0, 10), tmp_path / "d.zarr")
+
+
 def test_bare_forests_are_stored_by_their_columns_unless_they_are_large(tmp_path):
     corpus = pl.Corpus(grow_forest([40], 1), min_size=4, length=4)
     pl.generate_store(pl.DocumentRange(corpus, 0, 9), tmp_path / "docs.zarr")

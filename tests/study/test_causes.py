@@ -119,6 +119,26 @@ def test_a_fitted_method_is_tried_as_the_reader_tries_it(corpus, view):
     )
 
 
+class OfTensors:
+    """A method that takes tensors alone, since it has a device: single units of the layer."""
+
+    def __init__(self, device="cpu"):
+        self.bias = None
+
+    def fit(self, activations):
+        self.directions = torch.eye(activations.shape[1]).numpy()
+
+    def encode(self, activations):
+        return activations.clamp(min=0)
+
+
+def test_methods_with_a_device_are_given_tensors(corpus, view):
+    model = Exact(corpus)
+    (method,) = causes._fit_methods([f"{__name__}:OfTensors"], view, model, "belief", 0).values()
+    along, _ = causes.bridged(view, model, "belief", method, 0)
+    assert np.isfinite(along)
+
+
 def test_patching_what_a_network_holds_and_does_not_use_carries_nothing(corpus, view):
     model = Exact(corpus, uses=False)
     for reading in readings(Interchange(subspaces=["sibling", "probe", "random", "whole"]), view, model).values():

@@ -1,6 +1,7 @@
 """Cells: computed once, kept whole in one file, by any runner; failures; time limits; what strangers leave."""
 
 import json
+import pickle
 import time
 from dataclasses import dataclass, replace
 from functools import partial
@@ -35,6 +36,23 @@ def make(here, *needed, size=3):
 
 def fail(here, *needed):
     raise ValueError("no\nsuch thing")
+
+
+class TwoError(Exception):
+    """An exception that pickle writes and cannot read."""
+
+    def __init__(self, first, second):
+        super().__init__(f"{first} {second}")
+
+
+def fail_unread(here):
+    raise TwoError("no", "way")
+
+
+def fail_unwritten(here):
+    fault = ValueError("no")
+    fault.made = lambda: None
+    raise fault
 
 
 def cell(name="one", make=make, needs=(), **given):
@@ -203,6 +221,16 @@ def test_a_bad_address_is_one_line():
         connected("here"),
     ):
         pass
+
+
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [(fail_unread, "TwoError: no way"), (fail_unwritten, "ValueError: no"), (fail, "ValueError: no such thing")],
+)
+def test_failures_that_cannot_be_sent_are_sent_as_text(make, said):
+    name, outcome = pickle.loads(pickle.dumps(module._named((cell(make=make), Here("cpu"), ()))))
+    assert (name, outcome.made.failed) == ("one", said)
+    assert isinstance(outcome.error, ValueError if make is fail else RuntimeError)
 
 
 def test_gpus_are_asked_for_where_there_are_any():

@@ -23,6 +23,8 @@ def test_a_directory_is_claimed_for_one_study(tmp_path):
     with claimed(folder, WANTED):
         assert names(folder) == [CLAIM]
     (folder / "report.html").write_text("old")
+    (folder / "submission").mkdir()
+    (folder / "submission" / "old.json").write_text("{}")
     (folder / "notes.txt").write_text("mine")
     other = {**WANTED, "seeds": 3}
     message = r"^output must hold the same experiment unless overwrite is given, got '.*' with seeds 2$"

@@ -22,6 +22,7 @@ from percolab.features.dictionaries import Pretrained  # noqa: E402
 from percolab.ground.devices import on_device  # noqa: E402
 from percolab.ground.foreign_files import parse_json  # noqa: E402
 from percolab.study.cells import RECORD  # noqa: E402
+from percolab.study.directory import SUBMISSION  # noqa: E402
 from percolab.study.sources import folder as read_activations  # noqa: E402
 
 
@@ -118,7 +119,7 @@ def results(tmp_path, monkeypatch):
     """A folder of result files, and what is in one of them."""
     monkeypatch.setattr(submissions, "FROZEN", {"small/superposed-2": WORLD})
     whole = made_results(tmp_path, draws=1)
-    folder = tmp_path / envelope.FOLDER
+    folder = tmp_path / SUBMISSION
     return folder, whole, next(file for file in sorted(folder.iterdir()) if json.loads(file.read_text()) == whole[0])
 
 

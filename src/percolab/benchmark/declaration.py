@@ -305,15 +305,20 @@ def settings(
     stored = None if data is None else load_points(data)
     if stored is not None and check_integer("draws", draws, 1) > 1:
         raise ValueError(f"draws must be 1 for data in a store, got {draws}")
+    if stored is not None and chosen.options.documents:
+        raise ValueError(f"data must be left out for tasks on documents, got it for {chosen.name!r}")
     if network and not layer:
         raise ValueError("layer must name a module of the network, got None")
     options = chosen.options if layer is None else replace(chosen.options, layer=layer)
     digest = digest_of(stored, network)
     if activations is not None:
+        if not all(map(folder(activations).places, range(draws))):
+            raise ValueError(f"activations must have files for every one of {draws} draws, got {str(activations)!r}")
         digest += folder(activations).digest
         options = replace(options, activations=str(Path(activations).absolute()))
     count = check_integer("seeds", NETWORKS[chosen.scale] if seeds is None else seeds, 1)
-    asked = tuple(dict.fromkeys(only if only is not None else (*_installed(options), *methods)))
+    usual = (name for name in USUAL if has_sae_lens() or not needs_sae_lens(_entry(name, options)))
+    asked = tuple(dict.fromkeys((*(usual if only is None else only), *methods)))
     for name in asked:
         check_installed(_entry(name, options))
     named = {
@@ -336,11 +341,6 @@ def _entry(name: str, options: Options) -> Entry:
         return entry(name, options.budget)
     except ValueError as fault:
         raise ValueError(f"methods must be known: {fault}") from fault
-
-
-def _installed(options: Options) -> list[str]:
-    """Return the usual methods; sparse autoencoders only where SAELens is installed."""
-    return [name for name in USUAL if has_sae_lens() or not needs_sae_lens(entry(name, options.budget))]
 
 
 def benchmark(

@@ -110,17 +110,22 @@ def _known(cells: Sequence[Measured], names: Sequence[str] = ()) -> list[Contras
 def pair_cells(
     chosen: Sequence[Measured], endpoint: str, method: str, measure: str, against: str = PLAIN
 ) -> list[Measured]:
-    """Return the cells of an endpoint: the method's cells, and the cells that they are compared with."""
+    """Return the cells of an endpoint: the method's cells, and the cells that they are compared with.
+
+    A place, a network of a hierarchy's list, is left out unless it has all cells that other places have.
+    """
     same = [cell for cell in chosen if cell.measure == measure]
+    control, reader = TRAINED, against
     if endpoint == QUESTION:
-        mine = [cell for cell in same if cell.reader == method]
-        several = {cell.factor for cell in mine if cell.role_for_units == OTHER}
-        if several:
-            return [cell for cell in mine if cell.role == TRAINED and cell.factor in several]
-        return [cell for cell in mine if cell.role in (TRAINED, UNTRAINED)]
-    trained = [cell for cell in same if cell.role_for_units == TRAINED]
-    plain = [replace(cell, reader=method, role=PLAIN) for cell in trained if cell.reader == against]
-    return [*(cell for cell in trained if cell.reader == method), *plain]
+        control, reader = OTHER if any(cell.factor for cell in same) else UNTRAINED, method
+    sides = (TRAINED, method), (control, reader)
+    mine, theirs = ([cell for cell in same if (cell.role_for_units, cell.reader) == side] for side in sides)
+    cells = mine + (theirs if reader == method else [replace(cell, reader=method, role=PLAIN) for cell in theirs])
+    held: dict[int, dict[int, set[Any]]] = {}
+    for cell in cells:
+        held.setdefault(cell.factor, {}).setdefault(cell.seed, set()).add((cell.role, cell.trained_on))
+    whole = {factor: set.union(*by_seed.values()) for factor, by_seed in held.items()}
+    return [cell for cell in cells if held[cell.factor][cell.seed] == whole[cell.factor]]
 
 
 def _endpoints(chosen: Sequence[Measured], method: str) -> Iterator[Row]:
@@ -143,15 +148,12 @@ def _endpoints(chosen: Sequence[Measured], method: str) -> Iterator[Row]:
             yield row(over_seeds([dropped]), part="dropped", **names)
             yield from (row(c.estimate, part="healthy", **names) for c in _known(kept, contrast))
             for planted, share in PLANTED.items():
-                rises = [_mean(cell) for cell in pair_cells(chosen, endpoint, method, planted) if _is_own(cell)]
+                made = pairs if endpoint == CAUSE else pair_cells(chosen, endpoint, method, planted)
+                rises = [_mean(cell) for cell in made if cell.role_for_units == TRAINED]
                 if endpoint == CAUSE:
-                    rises = [share * (1 - _mean(cell)) for cell in pairs if _is_own(cell)]
+                    rises = [share * (1 - bridged) for bridged in rises]
                 if rises:
                     yield row(over_seeds(rises), part="planted", share=share, **names)
-
-
-def _is_own(cell: Measured) -> bool:
-    return cell.role_for_units == TRAINED
 
 
 def healthy(pairs: Sequence[Measured], dead: Sequence[Measured]) -> tuple[list[Measured], float]:

@@ -29,7 +29,6 @@ from percolab.study import directory as directory_of_study
 from percolab.study.measured import Measured, Units
 from percolab.study.settings import Settings
 
-FOLDER = "submission"
 TYPE = "percolab_concept_recovery"
 SCHEMA_VERSION = 1
 #: Measures that have a name in SAEBench or SAELens: category and name. All others are in `recovery`, by our names, and
@@ -55,7 +54,7 @@ SCHEMA: Mapping[str, Any] = json.loads(files("percolab.benchmark").joinpath("res
 
 def write(directory: Path, s: Settings[Options], cells: Sequence[Measured], task: Task) -> None:
     """Write the files of a draw; a file that already has these numbers is not written again."""
-    folder = directory / FOLDER
+    folder = directory / directory_of_study.SUBMISSION
     folder.mkdir(exist_ok=True)
     groups: dict[Any, list[Measured]] = {}
     for cell in cells:

@@ -22,7 +22,7 @@ from percolab.features import fairness
 from percolab.features.concepts import Labels, find_truth
 from percolab.features.dictionaries import Pretrained, Wrapped
 from percolab.features.directions import concept_directions
-from percolab.features.register import Entry, as_taken, decoder_of, find_method, fitted, make
+from percolab.features.register import Entry, as_taken, decoder_of, find_method, fitted, make, take_options
 from percolab.features.scoring import score
 from percolab.features.thresholds import GOOD, SUMMARY_RATIO
 from percolab.ground.arrays import Floats, Ints, as_array
@@ -65,7 +65,7 @@ WHOLE = Units(np.full(1, -1), np.zeros(1, np.int64))
 def settings_of(entry: Entry) -> list[tuple[str, Entry]]:
     """Return a method at all settings of its sparsity option, with names; unchanged if it has no option to vary."""
     name, values = KNOBS.get(entry.method, ("k", SPARSITIES))
-    if (name not in entry.options and entry.method not in KNOBS) or f"{name}=" in entry.name:
+    if (name not in entry.options and entry.method not in KNOBS) or name in take_options(entry.name)[1]:
         return [(entry.name, entry)]
     most = entry.options.get("n_features", max(values))
     return [
@@ -137,7 +137,7 @@ def _prepared(
 def rated(task: Options, role: str, entry: Entry) -> Entry:
     """Return a method with the learning rate chosen for representations of a role."""
     rate = task.rates.get("untrained" if role == RENORMED else role)
-    if rate is None or "lr" not in entry.options or "lr=" in entry.name:
+    if rate is None or "lr" not in entry.options or "lr" in take_options(entry.name)[1]:
         return entry
     return replace(entry, options={**entry.options, "lr": rate})
 

@@ -13,14 +13,14 @@ from percolab.benchmark.declaration import EXPERIMENT, settings, table
 from percolab.benchmark.endpoints import ONE_CENTRE, estimates, tested
 from percolab.benchmark.judgement import AT, DEAD_AT_MIDDLE, ORACLES, settings_of
 from percolab.benchmark.networks_and_controls import TRUTH
-from percolab.benchmark.tasks import TASKS, TUNED, Options, Task, task
+from percolab.benchmark.tasks import TASKS, TUNED, Task, task
 from percolab.features.register import METHODS, entry
 from percolab.ground.files import replacing
 from percolab.ground.foreign_files import read_json
 from percolab.ground.text import printable, shown
 from percolab.nn.config import SCALES
 from percolab.show import pages
-from percolab.study.directory import MOST_BYTES
+from percolab.study.directory import MOST_BYTES, SUBMISSION
 from percolab.study.estimates import Row, combined
 from percolab.study.measured import RAW, TRAINED
 from percolab.study.subject import n_factors
@@ -86,7 +86,7 @@ def check(directory: str | os.PathLike[str]) -> list[Checked]:
 def _is_result(root: Path, file: Path) -> bool:
     """Return whether a file, by its path below the directory, is to be checked: a study has other JSON files, too."""
     loose = len(file.parts) == 1 and "eval_type_id" in read_json(printable(file.name), root / file, MOST_BYTES)
-    return loose or envelope.FOLDER in file.parts[:-1]
+    return loose or SUBMISSION in file.parts[:-1]
 
 
 def _read(name: str, file: Path) -> tuple[str, dict[str, Any]]:
@@ -148,30 +148,32 @@ def _checked(name: str, files: list[dict[str, Any]]) -> Checked:
         draws.setdefault(values["draw"], []).extend(envelope.to_measured(values))
     networks = {(v["draw"], v["trained_on"], v["seed"]) for v in files if v["role"] == TRAINED}
     rows = combined([estimates(cells, tuned=name.endswith(TUNED)) for _, cells in sorted(draws.items())])
-    return Checked(name, len(files), len(draws), len(networks), rows, [*lacking(files, FROZEN[name].options)])
+    return Checked(name, len(files), len(draws), len(networks), rows, [*lacking(files, FROZEN[name])])
 
 
-def lacking(files: Sequence[Mapping[str, Any]], options: Options) -> Iterator[str]:
-    """Yield a line for draws and networks left out before others, and for each method with fewer results than others.
+def lacking(files: Sequence[Mapping[str, Any]], frozen: Task) -> Iterator[str]:
+    """Yield a line for draws and networks left out before others, and for each method that lacks results.
 
-    A method should have each of its settings on every draw, network and hierarchy that others have.
+    A method should have each of its settings on every hierarchy of the task, in every network of these hierarchies or
+    control of a role that any method has, on all draws and for all seeds that any method has.
     """
-    for name, word in (("draw", "draws"), ("seed", "networks")):
-        given = {v[name] for v in files}
+    draws, seeds = ({v[name] for v in files} for name in ("draw", "seed"))
+    for given, word in ((draws, "draws"), (seeds, "networks")):
         if left_out := max(given) + 1 - len(given):
             yield f"{left_out} of {word} 0 to {max(given)} have no results"
-    places: dict[bool, set[Any]] = {}  # of oracles, and of all other methods
+    each = len(draws) * n_factors(frozen.recipe)
+    places = {role: each * (1 if role in (RAW, TRUTH) else len(seeds)) for role in {v["role"] for v in files}}
+    places[TRAINED] = places.get(TRAINED, 0) * n_factors(frozen.recipe)
     held: dict[tuple[bool, str], list[str]] = {}
     for v in files:
-        oracle, family = v["role"] == TRUTH, v["method"].partition(AT)[0]
-        places.setdefault(oracle, set()).add(tuple(v[name] for name in envelope.PLACE if name != "method"))
-        held.setdefault((oracle, family), []).append(v["method"])
+        held.setdefault((v["role"] == TRUTH, v["method"].partition(AT)[0]), []).append(v["method"])
     for (oracle, family), readers in held.items():
         ours = family.partition("@")[0] in METHODS
-        asked = len(settings_of(entry(family, options.budget)) if ours else set(readers)) * len(places[oracle])
+        count = len(settings_of(entry(family, frozen.options.budget)) if ours else set(readers))
+        asked = count * sum(several for role, several in places.items() if (role == TRUTH) == oracle)
         if len(readers) < asked:
             missing = f"{asked - len(readers)} of {asked} results"
-            yield f"{family} lacks {missing}, its settings on all draws, networks and hierarchies that others have"
+            yield f"{family} lacks {missing}, its settings on all draws, networks and hierarchies of the task"
 
 
 def page(tasks: Sequence[Checked]) -> bytes:

@@ -86,7 +86,7 @@ class KMeans(Decodes):
             values = _check_rows("n_features", self.n_features, on_gpu)
             self._model = on_torch.fit_centres(values, self.n_features, seed, self.max_iterations)
             centres = as_array(self._model)
-        self._spread = float(values.var(0).sum()) ** 0.5 or 1.0
+        self._spread = float(as_array(values.var(0)).sum(dtype=np.float64)) ** 0.5 or 1.0
         self.bias = as_array(values.mean(0))
         self.directions = centres - self.bias
         return self

@@ -134,15 +134,11 @@ def entry(spec: str, budget: Budget) -> Entry:
     A user's class gets those fields of the budget that its constructor has.
     """
     name, asked = take_options(spec)
-    known, values = METHODS.get(name), asdict(budget)
-    if known is not None:
-        method, taken, fixed = known
-        options = {key: values[key] for key in taken} | dict(fixed)
-    else:
-        method, fixed = name, {}
-        options = {key: value for key, value in values.items() if key in _parameters(method)}
+    method, taken, fixed = METHODS.get(name, (name, None, {}))
+    accepted, values = inspect.signature(find_method(method)).parameters, asdict(budget)
+    options = {key: values[key] for key in (values if taken is None else taken) if key in accepted} | dict(fixed)
     for key in asked:
-        if key not in _parameters(method):
+        if key not in accepted:
             raise ValueError(f"method must have the option it is given, got {key!r} for {name!r}")
     return Entry(spec, method, options | asked)
 
@@ -169,8 +165,8 @@ def make(asked: Entry, seed: int, device: Any, width: int | None = None) -> Any:
 
     There are at most `width` components: the raw input may have fewer columns than the budget has components.
     """
-    kind, accepted = find_method(asked.method), _parameters(asked.method)
-    here = {name: value for name, value in (("seed", seed), ("device", str(device))) if name in accepted}
+    kind, here = find_method(asked.method), {"seed": seed, "device": str(device)}
+    here = {name: value for name, value in here.items() if name in inspect.signature(kind).parameters}
     options = dict(asked.options)
     if width is not None and "n_components" in options:
         options["n_components"] = min(options["n_components"], width)
@@ -195,7 +191,7 @@ def _file_digest(kind: Any) -> str | None:
 
 def as_taken(asked: Entry, activations: Any) -> Any:
     """Return a tensor of activations in the form that a method takes: as it is if the method has a device."""
-    return activations if "device" in _parameters(asked.method) else as_array(activations)
+    return activations if takes_tensors(find_method(asked.method)) else as_array(activations)
 
 
 def fitted(asked: Entry, seed: int, activations: Any) -> Any:
@@ -212,8 +208,9 @@ def decoder_of(method: Any, activations: Any) -> dict[str, Any]:
     return {"directions": method.directions, "bias": method.bias, "activations": activations}
 
 
-def _parameters(method: str) -> Mapping[str, Any]:
-    return inspect.signature(find_method(method)).parameters
+def takes_tensors(method: Any) -> bool:
+    """Return whether a method, given as its class, takes tensors where they are: it has a device."""
+    return "device" in inspect.signature(method).parameters
 
 
 def take_options(spec: str, names: Collection[str] | None = None) -> tuple[str, dict[str, Any]]:

@@ -199,14 +199,10 @@ def ahead(room: str, *arguments: str, threads: int = 2) -> Iterator[Callable[[],
 
 def tell(say: Callable[[str], None]) -> None:
     """Say that kernels are compiled: at a terminal or in a notebook whenever they are, in a log once per process."""
-    if _is_interactive() or not _logged:
+    watched = "ipykernel" in sys.modules or (sys.stderr is not None and sys.stderr.isatty())
+    if watched or not _logged:
         _logged.append(notice())
         say(notice())
-
-
-def _is_interactive() -> bool:
-    """Return whether a person is watching: at a terminal, or in a notebook."""
-    return "ipykernel" in sys.modules or (sys.stderr is not None and sys.stderr.isatty())
 
 
 def notice() -> str:

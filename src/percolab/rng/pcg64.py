@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import math
 from importlib.resources import as_file, files
-from typing import Any
 
 import numpy as np
 
@@ -41,13 +40,9 @@ _TAIL = 3.6541528853610087963519472518  # where the ziggurat's base layer ends
 _ONE = np.uint64(1)
 
 
-def _ziggurat() -> tuple[Any, Any, Any]:
-    """Load the layer tables NumPy uses; they carry its rounding, so they are data rather than a formula."""
-    with as_file(files("percolab.rng") / "ziggurat.npz") as path, np.load(path) as tables:
-        return tables["threshold"], tables["width"], tables["density"]
-
-
-_THRESHOLD, _WIDTH, _DENSITY = _ziggurat()
+# The layer tables NumPy uses; they carry its rounding, so they are data rather than a formula.
+with as_file(files("percolab.rng") / "ziggurat.npz") as _path, np.load(_path) as _tables:
+    _THRESHOLD, _WIDTH, _DENSITY = (_tables[name] for name in ("threshold", "width", "density"))
 
 
 # ---------------------------------------------------------------------- seeding

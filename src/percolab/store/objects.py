@@ -28,12 +28,8 @@ def handles(url: str) -> bool:
     return url.partition("://")[0] in SCHEMES and not _state["forked"] and find_spec("obstore") is not None
 
 
-def _after_fork() -> None:
-    # The threads of obstore do not survive a fork, and a request would wait for ever.
-    _state["forked"] = _state["used"]
-
-
-os.register_at_fork(after_in_child=_after_fork)
+# The threads of obstore do not survive a fork, and a request would wait for ever.
+os.register_at_fork(after_in_child=lambda: _state.update(forked=_state["used"]))
 
 
 @lru_cache(maxsize=64)

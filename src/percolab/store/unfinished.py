@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from percolab.ground import files
 from percolab.ground.text import one_line, shown
+from percolab.model.forest import Forest
 from percolab.model.recipe import Written
 from percolab.store import digests, locations, metadata, schema
 from percolab.store.byte_sources import source
@@ -387,9 +388,12 @@ def _differences(name: str, stored: Any, wanted: Any) -> Iterator[tuple[str, obj
     if isinstance(wanted, Written) and type(stored) is type(wanted):
         for field in fields(wanted):  # type: ignore[arg-type]
             yield from _differences(field.name, getattr(stored, field.name), getattr(wanted, field.name))
-    elif name in ("lexicons", "factors") and len(stored) == len(wanted):
+    elif isinstance(wanted, tuple) and name in ("lexicons", "factors") and len(stored) == len(wanted):
         for one, other in zip(stored, wanted, strict=True):
             yield from _differences(name, one, other)
+    elif isinstance(wanted, Forest) and isinstance(stored, Forest):
+        if not all(np.array_equal(getattr(stored, f.name), getattr(wanted, f.name)) for f in fields(wanted)):
+            yield name, stored, wanted
     elif stored != wanted:
         yield name, stored, wanted
 

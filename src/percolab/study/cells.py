@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import os
+import pickle
 import shutil
 import stat
 import time
@@ -143,7 +144,13 @@ class InOthers:
 
 
 def _named(task: tuple[Cell[Any], Here, Sequence[Any]]) -> tuple[str, Outcome]:
-    return task[0].name, compute(task)
+    """Return the name and the outcome of a cell, whose exception another process can read."""
+    outcome = compute(task)
+    try:
+        pickle.loads(pickle.dumps(outcome.error))
+    except Exception:
+        outcome = replace(outcome, error=RuntimeError(outcome.made.failed))
+    return task[0].name, outcome
 
 
 @contextmanager

@@ -131,11 +131,9 @@ def _difference(name: str, cells: Sequence[Measured]) -> _Difference | None:
         if not ours or not theirs:
             continue
         mine = _by_seed(ours)
-        others = [
-            _by_seed([c for c in theirs if c.trained_on == g]) for g in dict.fromkeys(c.trained_on for c in theirs)
-        ]
-        against = mean_of_known(np.stack([_paired(table, len(mine)) for table in others]), 0)
-        tables.append(mine - against)
+        groups = dict.fromkeys(cell.trained_on for cell in theirs)
+        others = [_by_seed([cell for cell in theirs if cell.trained_on == group]) for group in groups]
+        tables.append(mine - mean_of_known(np.stack([_paired(table, len(mine)) for table in others]), 0))
         places.append(about[0].units.place)
         factors.append(np.full(mine.shape[1], factor))
         count += len(mine)

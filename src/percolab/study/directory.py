@@ -21,7 +21,7 @@ CLAIM = "experiment.json"  #: File that says which study a directory holds.
 #: Of the files that a study writes; a later version may refuse files of an earlier one, with an error that says so.
 SCHEMA, VERSION = "percolab study", 1
 MOST_BYTES = 1 << 26  #: Largest file of plain values that is read.
-FOLDERS = CELLS, TRAINING, FIGURES = "cells", "training", "figures"
+FOLDERS = CELLS, TRAINING, FIGURES, SUBMISSION = "cells", "training", "figures", "submission"
 FILES = RESULTS, REPORT, TABLE = "results.json", "report.html", "table.parquet"
 MADE = {*FOLDERS, *FILES}  #: What a study writes beside its claim, and all that `overwrite` ever removes.
 
