@@ -17,6 +17,7 @@ import stat
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from copy import deepcopy
 from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any, Generic, TypeVar, get_args, get_origin, get_type_hints
@@ -147,7 +148,7 @@ def _named(task: tuple[Cell[Any], Here, Sequence[Any]]) -> tuple[str, Outcome]:
     """Return the name and the outcome of a cell, whose exception another process can read."""
     outcome = compute(task)
     try:
-        pickle.loads(pickle.dumps(outcome.error))
+        pickle.dumps(deepcopy(outcome.error))  # copied as it would be read
     except Exception:
         outcome = replace(outcome, error=RuntimeError(outcome.made.failed))
     return task[0].name, outcome
