@@ -168,7 +168,7 @@ def _keep_intervals_whole(app: Sphinx, tree: nodes.document) -> None:
         for text in list(cell.findall(nodes.Text)):
             if "± " in text:
                 text.parent.replace(text, nodes.Text(text.replace("± ", "±\u00a0")))
-            elif found := re.fullmatch(r"(\S+ )(\(\S+ to \S+\))", text):
+            elif found := re.fullmatch(r"(\S* )(\(\S+ to \S+\))", text):
                 text.parent.replace(text, [nodes.Text(found[1]), nodes.inline("", found[2], classes=["interval"])])
 
 

@@ -391,7 +391,7 @@ def benchmark_endpoints(task: str) -> str:
 
 
 def benchmark_tasks(endpoint: str, measure: str | None = None) -> str:
-    """Return an endpoint of all tasks at the small scale, or another measure beside it: estimates, and verdicts.
+    """Return an endpoint of all tasks at the small scale, or another measure beside it, marked by their verdicts.
 
     Estimates of fewer than three draws are left out.
     """
@@ -399,14 +399,16 @@ def benchmark_tasks(endpoint: str, measure: str | None = None) -> str:
     for task in SMALL_TASKS:
         tested = [endpoint_of(f"{task}-small", endpoint, method, measure) for method in CONFIRMATORY]
         shown = [one if one is not None and len(one["by_draw"]) >= 3 else None for one in tested]
-        rows.append([f"`{task}`", *("" if one is None else f"{interval(one)}{decided(one)}" for one in shown)])
+        rows.append([f"`{task}`", *("" if one is None else marked(one) for one in shown)])
     kept = [i for i in range(1 + len(CONFIRMATORY)) if any(row[i] for row in rows)]
     return table([["task", *CONFIRMATORY][i] for i in kept], [[row[i] for i in kept] for row in rows])
 
 
-def decided(endpoint: dict[str, Any]) -> str:
-    """Return the verdict of an endpoint, if there is one."""
-    return "" if endpoint.get("verdict", "undecided") == "undecided" else f", {endpoint['verdict']}"
+def marked(endpoint: dict[str, Any]) -> str:
+    """Return an estimate, bold if the verdict is that it is above or below 0, in italics if it is not above 0."""
+    value, _, rest = interval(endpoint).partition(" ")
+    mark = {"above 0": "**", "below 0": "**", "not above 0": "*"}.get(endpoint.get("verdict", ""), "")
+    return f"{mark}{value}{mark} {rest}"
 
 
 def level_of(task: str, role: str, method: str, measure: str) -> dict[str, Any] | None:
