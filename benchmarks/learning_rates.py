@@ -35,7 +35,7 @@ def tried(task: Task, device: str = "auto") -> Iterator[tuple[str, float, float]
         side = bench.sides[views[0].factor]
         for rate, chosen in zip(RATES, entries, strict=True):
             method = bench._fit(chosen, bench.parts["fit"], side.labels["fit"])
-            codes = _encoded(chosen, method, bench.parts["validation"])
+            codes = _encoded(method, bench.parts["validation"])
             yield which.role, rate, side.choose_thresholds(codes)[1]
 
 

@@ -188,6 +188,9 @@ def test_a_network_without_its_partner_is_left_out():
     apart = [c for c in several if (c.trained_on, c.factor, c.seed) != (1, 0, 1)]  # one network of the other hierarchy
     pairs = endpoints.pair_cells(endpoints.at_chosen(apart), QUESTION, "topk", "f1")
     assert {(c.factor, c.seed) for c in pairs} == {(0, 0), (1, 0), (1, 1)}
+    tuned = [c for c in several if (c.trained_on, c.factor) != (1, 0)]  # the tuned network knows both hierarchies
+    pairs = endpoints.pair_cells(endpoints.at_chosen(tuned), QUESTION, "topk", "f1")
+    assert {(c.factor, c.seed) for c in pairs} == {(1, 0), (1, 1)}
     own = [c for c in several if c.trained_on in (None, c.factor)]
     own += [replace(c, role="untrained", trained_on=None) for c in own if c.role == "trained"]
     assert not select(endpoints.estimates(own), part="endpoint", endpoint=QUESTION)  # not another contrast instead

@@ -11,6 +11,7 @@ Holm's correction.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -112,7 +113,8 @@ def pair_cells(
 ) -> list[Measured]:
     """Return the cells of an endpoint: the method's cells, and the cells that they are compared with.
 
-    A place, a network of a hierarchy's list, is left out unless it has all cells that other places have.
+    Networks that have the same hierarchy and the same place in their lists are compared. They are all left out if one
+    has no cell.
     """
     same = [cell for cell in chosen if cell.measure == measure]
     control, reader = TRAINED, against
@@ -121,11 +123,8 @@ def pair_cells(
     sides = (TRAINED, method), (control, reader)
     mine, theirs = ([cell for cell in same if (cell.role_for_units, cell.reader) == side] for side in sides)
     cells = mine + (theirs if reader == method else [replace(cell, reader=method, role=PLAIN) for cell in theirs])
-    held: dict[int, dict[int, set[Any]]] = {}
-    for cell in cells:
-        held.setdefault(cell.factor, {}).setdefault(cell.seed, set()).add((cell.role, cell.trained_on))
-    whole = {factor: set.union(*by_seed.values()) for factor, by_seed in held.items()}
-    return [cell for cell in cells if held[cell.factor][cell.seed] == whole[cell.factor]]
+    held = Counter((cell.factor, cell.seed) for cell in cells)
+    return [cell for cell in cells if held[cell.factor, cell.seed] == max(held.values())]
 
 
 def _endpoints(chosen: Sequence[Measured], method: str) -> Iterator[Row]:

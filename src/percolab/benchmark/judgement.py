@@ -251,7 +251,7 @@ class _Bench:
         self, view: View, side: _Side, setting: Entry, method: Any
     ) -> tuple[dict[str, Floats], dict[str, float]]:
         least = self.s.options.min_size
-        codes = {name: _encoded(setting, method, self.parts[name]) for name in ("validation", "scored")}
+        codes = {name: _encoded(method, self.parts[name]) for name in ("validation", "scored")}
         threshold, recovery = side.choose_thresholds(codes["validation"])
         decoder = decoder_of(method, self.parts["scored"])
         columns, counts = _of_codes(codes["scored"], threshold, side, least, decoder)
@@ -319,7 +319,7 @@ class _Bench:
                 scalars |= self._bridged(view, method)
             if setting.options.get("k") == MIDDLE and setting.method not in ENCODED[1:]:
                 other = self._fit(setting, self.parts["fit"], side.labels["fit"], seed=1)
-                live, again = zero.fired > 0, _encoded(setting, other, self.parts["scored"]).sum(0) > 0
+                live, again = zero.fired > 0, _encoded(other, self.parts["scored"]).sum(0) > 0
                 pair = directions[live], as_array(other.directions)[again]
                 scalars |= fairness.stability(*pair, purity[live], values - bias, self.which.seed)
         return scalars
@@ -362,7 +362,7 @@ class _Bench:
         inside = every.sizes[tested.latent] == tested.size
         latents = tested.latent[tested.summarised & inside]
         method = self._fit(setting, A["train"], labels["train"])
-        codes = {name: _encoded(setting, method, A[name]) for name in truth}
+        codes = {name: _encoded(method, A[name]) for name in truth}
         members = fairness.Members.of(labels["validation"], chosen.latent)
         threshold, _ = fairness.choose_thresholds(members, chosen.upper, chosen.summarised, codes["validation"])
         counts = fairness.Counts.of(codes["test"], threshold, fairness.Members.of(labels["test"], latents))
@@ -407,9 +407,9 @@ def _of_oracle(entry: Entry, side: _Side, least: int) -> tuple[dict[str, Floats]
     return columns, {"l0": counts.l0 / len(labels), "validation": float(columns["f1"][side.counted].mean())}
 
 
-def _encoded(entry: Entry, method: Any, rows: torch.Tensor) -> Any:
+def _encoded(method: Any, rows: torch.Tensor) -> Any:
     """Return the features of rows, encoded by a fitted method."""
-    return fairness.sparse(method.encode(as_taken(entry, rows)))
+    return fairness.sparse(method.encode(as_taken(method, rows)))
 
 
 def _token_loss(model: nn.Module, tokens: torch.Tensor, layer: str, values: torch.Tensor | None) -> float:

@@ -27,7 +27,7 @@ from percolab.study.subject import DocumentView, View, n_factors, views
 from percolab.worlds.splits import Split
 
 RENORMED, TRUTH = "random norms", "truth"
-APART = 500_000  #: Added to seeds of random norms: draws of the data add whole millions.
+RENORMED_SEEDS = 500_000  #: Added to the seeds of random norms: draws of the data add whole millions.
 S = Settings[Options]
 
 
@@ -116,7 +116,7 @@ def model_of(data: Subject, which: Representation, networks: Networks | None) ->
 
 def with_norms(model: nn.Module, like: Any, seed: int) -> nn.Module:
     """Return a network with random weights whose norms, parameter by parameter, are those of another network."""
-    drawn = torch.Generator().manual_seed(seed + APART)  # initial weights come from the seed itself
+    drawn = torch.Generator().manual_seed(seed + RENORMED_SEEDS)  # initial weights come from the seed itself
     with torch.no_grad():
         for mine, theirs in zip(model.parameters(), like.parameters(), strict=True):
             fresh = torch.randn(mine.shape, generator=drawn)

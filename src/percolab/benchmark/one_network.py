@@ -89,7 +89,7 @@ def compare(
                 if isinstance(tell, Display):
                     tell.note(STAGE, f"{entry.name}, {network}")
                 method = fitted(entry, seed, A)
-                codes, decoder = method.encode(as_taken(entry, A)), decoder_of(method, A)
+                codes, decoder = method.encode(as_taken(method, A)), decoder_of(method, A)
                 result = score(dataset, codes, seed=seed, **options, **decoder)
                 compared.append(Compared(entry.name, network, name, result))
         tell(STAGE, total, total)

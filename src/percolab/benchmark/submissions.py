@@ -11,7 +11,7 @@ from typing import Any
 from percolab.benchmark import envelope
 from percolab.benchmark.declaration import EXPERIMENT, settings, table
 from percolab.benchmark.endpoints import ONE_CENTRE, estimates, tested
-from percolab.benchmark.judgement import AT, DEAD_AT_MIDDLE, ORACLES, settings_of
+from percolab.benchmark.judgement import AT, DEAD_AT_MIDDLE, ORACLES, reads, settings_of
 from percolab.benchmark.networks_and_controls import TRUTH
 from percolab.benchmark.tasks import TASKS, TUNED, Task, task
 from percolab.features.register import METHODS, entry
@@ -164,13 +164,13 @@ def lacking(files: Sequence[Mapping[str, Any]], frozen: Task) -> Iterator[str]:
     each = len(draws) * n_factors(frozen.recipe)
     places = {role: each * (1 if role in (RAW, TRUTH) else len(seeds)) for role in {v["role"] for v in files}}
     places[TRAINED] = places.get(TRAINED, 0) * n_factors(frozen.recipe)
-    held: dict[tuple[bool, str], list[str]] = {}
+    held: dict[str, list[str]] = {}
     for v in files:
-        held.setdefault((v["role"] == TRUTH, v["method"].partition(AT)[0]), []).append(v["method"])
-    for (oracle, family), readers in held.items():
-        ours = family.partition("@")[0] in METHODS
-        count = len(settings_of(entry(family, frozen.options.budget)) if ours else set(readers))
-        asked = count * sum(several for role, several in places.items() if (role == TRUTH) == oracle)
+        held.setdefault(v["method"].partition(AT)[0], []).append(v["method"])
+    for family, readers in held.items():
+        ours = entry(family, frozen.options.budget) if family.partition("@")[0] in METHODS else None
+        count = len(settings_of(ours) if ours else set(readers))
+        asked = count * sum(n for role, n in places.items() if (reads(ours, role) if ours else role != TRUTH))
         if len(readers) < asked:
             missing = f"{asked - len(readers)} of {asked} results"
             yield f"{family} lacks {missing}, its settings on all draws, networks and hierarchies of the task"

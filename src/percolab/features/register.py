@@ -189,15 +189,15 @@ def _file_digest(kind: Any) -> str | None:
         return None
 
 
-def as_taken(asked: Entry, activations: Any) -> Any:
-    """Return a tensor of activations in the form that a method takes: as it is if the method has a device."""
-    return activations if takes_tensors(find_method(asked.method)) else as_array(activations)
+def as_taken(method: Any, activations: Any) -> Any:
+    """Return a tensor of activations in the form that a method takes: as it is if the method is made for a device."""
+    return activations if "device" in inspect.signature(type(method)).parameters else as_array(activations)
 
 
 def fitted(asked: Entry, seed: int, activations: Any) -> Any:
     """Return the method, made on the device of a tensor of activations and fitted to them."""
     method = make(asked, seed, activations.device, activations.shape[1])
-    method.fit(as_taken(asked, activations))
+    method.fit(as_taken(method, activations))
     return method
 
 
@@ -206,11 +206,6 @@ def decoder_of(method: Any, activations: Any) -> dict[str, Any]:
     if getattr(method, "directions", None) is None:
         return {}
     return {"directions": method.directions, "bias": method.bias, "activations": activations}
-
-
-def takes_tensors(method: Any) -> bool:
-    """Return whether a method, given as its class, takes tensors where they are: it has a device."""
-    return "device" in inspect.signature(method).parameters
 
 
 def take_options(spec: str, names: Collection[str] | None = None) -> tuple[str, dict[str, Any]]:

@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from percolab.features.register import MODEST, entry, fitted, takes_tensors
+from percolab.features.register import MODEST, as_taken, entry, fitted
 from percolab.ground.arrays import Ints, as_array
 from percolab.intervals import places
 from percolab.nn.interventions import ablate, patch, steer
@@ -218,8 +218,7 @@ def _subspace(name: str, fit: _Fitted, *, rng: np.random.Generator) -> torch.Ten
 
 def _moved_by(method: Any, fit: _Fitted) -> torch.Tensor:
     """Return the change of the mean activation by the features that rise and fall most between two contexts."""
-    taken = torch.Tensor.float if takes_tensors(type(method)) else lambda values: values.float().cpu().numpy()
-    codes = [as_array(method.encode(taken(values)).mean(0)) for values in fit.values]
+    codes = [as_array(method.encode(as_taken(method, values.float())).mean(0)) for values in fit.values]
     change, directions = np.asarray(codes[1] - codes[0], np.float64).ravel(), as_array(method.directions)
     most = [change.argmax(), change.argmin()]
     return torch.from_numpy(change[most] @ directions[most]).to(fit.values)

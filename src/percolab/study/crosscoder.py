@@ -262,7 +262,7 @@ def diff(
         if hasattr(crosscoder, "progress"):
             crosscoder.progress = tell
         fit, width = rows.first_test * int(np.prod(rows.shape[1:])), values[0].shape[1]
-        joined = as_taken(known, side_by_side(values, fit))
+        joined = as_taken(crosscoder, side_by_side(values, fit))
         crosscoder.fit(joined[:fit])
     if getattr(crosscoder, "directions", None) is None:
         raise ValueError(f"method must have directions, got {method!r}")

@@ -23,7 +23,7 @@ from percolab.corpora.corpus import Corpus
 from percolab.corpora.sampler import Documents
 from percolab.features.register import METHODS, MODEST, TRUTHFUL, as_taken, entry, make, take_options
 from percolab.features.scoring import score
-from percolab.ground.arrays import Ints, as_array
+from percolab.ground.arrays import Ints
 from percolab.ground.devices import Device, choose_device
 from percolab.intervals import places
 from percolab.nn.config import ProbeConfig
@@ -245,13 +245,12 @@ class Features:
     name: str
     #: makes a fresh method from a seed, a device and the width of the activations
     make: Callable[[int, torch.device, int], Any]
-    as_taken: Callable[[torch.Tensor], Any] = as_array  #: gives activations in the form that the method takes
     asked: Positions = EVERY
 
     def read(self, view: View, A: torch.Tensor, seed: int) -> list[Reading]:
         """Return the best F1 of any feature for every concept."""
         method, parts = self.make(seed, A.device, A.shape[1]), view.rows(self.asked)
-        fit, scored = (self.as_taken(A[torch.from_numpy(rows).to(A.device)]) for rows in parts)
+        fit, scored = (as_taken(method, A[torch.from_numpy(rows).to(A.device)]) for rows in parts)
         method.fit(fit)
         codes, labels = method.encode(scored), view.labels(self.asked)
         table = score(labels, codes, parts[1], min_size=LEAST_ROWS, draws=1).concepts
@@ -304,7 +303,7 @@ def as_reader(reader: Any) -> Reader | NetworkReader:
             raise ValueError(f"readers must make features of activations, got {reader!r}")
         try:
             method = entry(spec, MODEST)
-            return Features(reader, partial(make, method), partial(as_taken, method), Positions(**options))
+            return Features(reader, partial(make, method), Positions(**options))
         except ValueError as error:
             known = ", ".join(READERS)
             raise ValueError(f"readers must be names ({known}), methods or objects, got {reader!r}: {error}") from error
