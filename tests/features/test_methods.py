@@ -4,6 +4,7 @@ import ast
 import subprocess
 import sys
 import tomllib
+import types
 import zipfile
 from pathlib import Path
 
@@ -385,3 +386,12 @@ def test_tensors_with_gradients_are_taken(method, X):
     rows = torch.tensor(X).requires_grad_()
     codes = method.fit(rows).encode(rows)
     assert abs(codes - method.encode(X)).max() == 0
+
+
+def test_what_a_method_takes_is_read_from_its_constructor():
+    """An object may be of a class without a signature, such as a namespace of functions."""
+    torch = pytest.importorskip("torch")
+    rows = torch.ones(3, 2)
+    assert register.as_taken(KMeans(2), rows) is rows
+    for method in (PCA(2), types.SimpleNamespace(fit=None, encode=None)):
+        assert isinstance(register.as_taken(method, rows), np.ndarray)

@@ -191,7 +191,7 @@ def _file_digest(kind: Any) -> str | None:
 
 def as_taken(method: Any, activations: Any) -> Any:
     """Return a tensor of activations in the form that a method takes: as it is if the method is made for a device."""
-    return activations if "device" in inspect.signature(type(method)).parameters else as_array(activations)
+    return activations if "device" in inspect.signature(type(method).__init__).parameters else as_array(activations)
 
 
 def fitted(asked: Entry, seed: int, activations: Any) -> Any:
