@@ -154,8 +154,8 @@ def _checked(name: str, files: list[dict[str, Any]]) -> Checked:
 def lacking(files: Sequence[Mapping[str, Any]], frozen: Task) -> Iterator[str]:
     """Yield a line for draws and networks left out before others, and for each method that lacks results.
 
-    A method should have each of its settings on every hierarchy of the task, in every network of these hierarchies or
-    control of a role that any method has, on all draws and for all seeds that any method has.
+    A method should have results at all of its settings, on every hierarchy of the task, in all trained networks, and
+    in every control, draw and seed for which any method has results. Oracles read the truth instead of networks.
     """
     draws, seeds = ({v[name] for v in files} for name in ("draw", "seed"))
     for given, word in ((draws, "draws"), (seeds, "networks")):

@@ -145,10 +145,10 @@ class InOthers:
 
 
 def _named(task: tuple[Cell[Any], Here, Sequence[Any]]) -> tuple[str, Outcome]:
-    """Return the name and the outcome of a cell, whose exception another process can read."""
+    """Return the name and the outcome of a cell; an exception that cannot be sent becomes a `RuntimeError`."""
     outcome = compute(task)
     try:
-        pickle.dumps(deepcopy(outcome.error))  # copied as it would be read
+        pickle.dumps(deepcopy(outcome.error))  # a copy fails where reading would
     except Exception:
         outcome = replace(outcome, error=RuntimeError(outcome.made.failed))
     return task[0].name, outcome
